@@ -1,0 +1,173 @@
+// Package driver declares what a host manager must provide: the narrow contract between a shard and one cluster.
+//
+// A driver knows its cluster's hosts and runs, starts and ends runs, and reports what becomes of them. It decides nothing: no
+// placement, no retry of a run, no bookkeeping of resources. The conformance kit in conformance/drivertest states the contract
+// as tests; every driver, emulated or real, passes it.
+//
+// Concurrency: Start is called once. The other methods may be called from any goroutine after Start returned and must not block on
+// the Sink. A driver calls its Sink from one goroutine at a time.
+package driver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// Driver is one cluster connection.
+//
+// Delivery: Launch and Kill return once the request is with the cluster or is certain to be tried; their outcome arrives as statuses. An error
+// means that nothing of the call happened and nothing will. Launch of a run id that the cluster knows starts nothing; the
+// driver reports that run's present status instead. Kill of an unknown run is answered with a RunLost status of ReasonNotFound.
+//
+// Statuses: each carries a Token that grows per driver; one that was not acknowledged is delivered again after a reconnect or
+// restart, and by Reconcile. Statuses of one run arrive in order; the last one is terminal and is kept by the cluster until acknowledged.
+type Driver interface {
+	// Start connects and begins to call sink. It returns when the connection is set up or has definitely failed; the driver
+	// then works until ctx ends, reconnecting by itself, and Wait returns once its goroutines are gone.
+	Start(ctx context.Context, sink Sink) error
+	Launch(ctx context.Context, launches []Launch) error
+	Kill(ctx context.Context, kills []Kill) error
+	// Acknowledge lets the cluster forget statuses: they are durable here.
+	Acknowledge(ctx context.Context, tokens []Token) error
+	// Wait blocks until the driver has released everything; call it after the context of Start ended.
+	Wait()
+}
+
+// Capable is implemented by drivers to say what their cluster can do. One that does not implement it has no capability.
+type Capable interface{ Capabilities() Capabilities }
+
+// Capabilities are a cluster's abilities and limits, shown to users.
+type Capabilities struct {
+	HealthChecks bool // runs a task's health checks beside the task
+	Logs         bool // implements LogReader
+	Isolation    bool // enforces CPU and memory limits
+	VirtualTime  bool // its clock is not the wall clock
+	Notes        []string
+}
+
+// Reconciler is implemented by drivers that can be asked for the state of runs. The answer to each run is a status; a run the cluster does
+// not know is answered with RunLost and ReasonNotFound. No runs asks for all that the cluster knows.
+type Reconciler interface {
+	Reconcile(ctx context.Context, runs []workload.RunID) error
+}
+
+// LogReader is implemented by drivers that keep the output of their runs.
+type LogReader interface {
+	// ReadLog returns a stream's bytes from offset on; a negative offset counts from the end. With follow the reader blocks for more until
+	// the run ends or ctx does. The caller closes it. ErrUnknownRun: the cluster keeps no output of that run.
+	ReadLog(ctx context.Context, run workload.RunID, request LogRequest) (io.ReadCloser, error)
+}
+
+// ErrUnknownRun is returned for a run that the cluster has no trace of.
+var ErrUnknownRun = errors.New("the cluster keeps nothing of this run")
+
+// LogRequest selects a part of a run's output.
+type LogRequest struct {
+	Stream Stream
+	Offset int64
+	Follow bool
+}
+
+// Stream is one of a run's output streams.
+type Stream uint8
+
+// The streams.
+const (
+	Stdout Stream = iota
+	Stderr
+)
+
+// Sink receives what a driver has to say. Calls return quickly: the receiver queues.
+type Sink interface {
+	// Inventory replaces what is known of the cluster: all its hosts, and all runs that it knows live or unacknowledged. A driver calls it once
+	// connected, before anything else, and again after every reconnect.
+	Inventory(Inventory)
+	// HostsChanged adds or replaces hosts and removes others.
+	HostsChanged(changed []Host, removed []string)
+	Statuses([]Status)
+	// Disconnected says that the driver lost its cluster; it keeps trying, and the next call will be Inventory.
+	Disconnected(reason error)
+}
+
+// Inventory is a cluster's whole truth at one moment.
+type Inventory struct {
+	Hosts []Host
+	Runs  []Status // the last status of each run that the cluster knows
+}
+
+// Host is one machine of a cluster as the driver sees it.
+type Host struct {
+	Name       string            // unique in the cluster, at most 253 characters
+	Attributes map[string]string // for constraints and topology
+	Pool       string            // host pool; "" is the default one
+	Capacity   map[string]int64  // by resource name, in the unit of its kind; GPU is the sum of Devices
+	Devices    []Device
+	Ports      []PortRange // what tasks may be given
+	Foreign    resource.Vector
+	Ready      bool   // may take new runs
+	Message    string // why it is not ready, or what a user should know of it
+}
+
+// Device is one GPU.
+type Device struct {
+	Model string
+	Milli int64 // 1000 unless the device is partly reserved
+}
+
+// PortRange is inclusive at both ends.
+type PortRange struct{ First, Last uint16 }
+
+// Launch asks for one run on one host. Every string is final: the driver interprets nothing but the PACELINE_* variables it
+// adds.
+type Launch struct {
+	Run     workload.RunID
+	Host    string
+	Command []string
+	Env     map[string]string
+	Needs   map[string]int64 // by resource name
+	Devices []int            // indexes into Host.Devices
+	// DeviceMilli is the share of the single device, or 1000 for whole ones.
+	DeviceMilli int64
+	Ports       []AssignedPort
+	Health      *workload.HealthCheck
+	KillGrace   time.Duration
+	Labels      map[string]string
+	Simulation  workload.Simulation
+}
+
+// AssignedPort is a port that placement picked for a run.
+type AssignedPort struct {
+	Name   string
+	Number uint16
+}
+
+// Kill asks for the end of one run: politely first, finally after Grace.
+type Kill struct {
+	Run   workload.RunID
+	Grace time.Duration // 0: at once
+}
+
+// Token orders a driver's statuses for acknowledgement. Zero: nothing to acknowledge.
+type Token uint64
+
+// Status says where a run stands.
+type Status struct {
+	Run      workload.RunID
+	Token    Token
+	State    workload.RunState // RunStarting or later
+	Reason   workload.Reason
+	Healthy  bool // with RunRunning: its health check passes, or it has none
+	ExitCode int32
+	Signal   int32
+	Message  string // for people, at most MaxMessage bytes
+	At       time.Time
+	Host     string
+}
+
+// MaxMessage bounds Status.Message in bytes; drivers cut longer ones.
+const MaxMessage = 512

@@ -1,0 +1,249 @@
+// Package shard is the pure machine that owns a part of one cluster's hosts: their table, the leases on it, and the placement
+// of batches of work.
+//
+// It is driven by Machine.Handle with one message at a time and the time; it answers with replies for the core and with calls
+// for the driver. It never blocks, sleeps, draws randomness or starts goroutines; hostmanagers/shard gives it a clock, a queue and a
+// driver. A Machine has one owner and is not safe for concurrent use.
+package shard
+
+import (
+	"time"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// ID names a shard in its cell: "<cluster>/<number>".
+type ID string
+
+// Epoch fences a shard's owner and the core's leader at once: a message under a lower epoch than the highest seen is refused.
+type Epoch struct {
+	Cell  uint64 // grows with every start or take-over of the core
+	Shard uint64 // grows with every assignment of the shard
+}
+
+// Less orders epochs by cell, then by shard.
+func (e Epoch) Less(o Epoch) bool {
+	return e.Cell < o.Cell || (e.Cell == o.Cell && e.Shard < o.Shard)
+}
+
+// Lease names room taken on a host. Leases are unique in a shard's life under one epoch.
+type Lease uint64
+
+// Message is what a Machine handles.
+type Message interface{ shardMessage() }
+
+// The messages from the core. Every one carries the epoch under which it was sent.
+type (
+	// Assign makes the receiver the shard's owner under Epoch and forgets every held lease. The shard answers no placement until the core's bound runs
+	// were replayed and the driver's inventory has arrived.
+	Assign struct {
+		Epoch Epoch
+	}
+	// Replay gives the shard the runs that the core has bound to its hosts. Done closes the list.
+	Replay struct {
+		Epoch Epoch
+		Bound []BoundRun
+		Done  bool
+	}
+	// Place asks for hosts for a batch of classes. Requests are served in order, each to the end.
+	Place struct {
+		Epoch    Epoch
+		Batch    uint64
+		Requests []PlaceRequest
+	}
+	// Launch starts runs whose records are durable, each on the room that its lease holds. A launch whose lease has run out is answered
+	// with LaunchRefused. It turns the lease into one bound to the run.
+	Launch struct {
+		Epoch    Epoch
+		Launches []LaunchRun
+	}
+	// Kill ends runs.
+	Kill struct {
+		Epoch Epoch
+		Kills []driver.Kill
+	}
+	// Release gives back leases that nobody will launch on.
+	Release struct {
+		Epoch  Epoch
+		Leases []Lease
+	}
+	// Acknowledge passes on that statuses are durable.
+	Acknowledge struct {
+		Epoch  Epoch
+		Tokens []driver.Token
+	}
+	// Watch states the daemon selectors whose matching hosts the core wants to hear of; it replaces the former list.
+	Watch struct {
+		Epoch     Epoch
+		Selectors []Selector
+	}
+	// SetDraining marks hosts on which nothing new may be placed, or lifts the mark.
+	SetDraining struct {
+		Epoch    Epoch
+		Hosts    []workload.HostID
+		Draining bool
+	}
+)
+
+// The messages from the driver and the runtime.
+type (
+	// InventoryArrived is driver.Sink.Inventory.
+	InventoryArrived struct{ Inventory driver.Inventory }
+	// HostsUpdated is driver.Sink.HostsChanged.
+	HostsUpdated struct {
+		Changed []driver.Host
+		Removed []string
+	}
+	// StatusesArrived is driver.Sink.Statuses.
+	StatusesArrived struct{ Statuses []driver.Status }
+	// DriverLost is driver.Sink.Disconnected.
+	DriverLost struct{ Reason string }
+	// LaunchFailed says that the driver's Launch returned an error: nothing was started.
+	LaunchFailed struct {
+		Runs   []workload.RunID
+		Reason string
+	}
+	// Wake lets the machine expire leases; the runtime sends it at the time that Handle returned.
+	Wake struct{}
+)
+
+func (Assign) shardMessage()           {}
+func (Replay) shardMessage()           {}
+func (Place) shardMessage()            {}
+func (Launch) shardMessage()           {}
+func (Kill) shardMessage()             {}
+func (Release) shardMessage()          {}
+func (Acknowledge) shardMessage()      {}
+func (Watch) shardMessage()            {}
+func (SetDraining) shardMessage()      {}
+func (InventoryArrived) shardMessage() {}
+func (HostsUpdated) shardMessage()     {}
+func (StatusesArrived) shardMessage()  {}
+func (DriverLost) shardMessage()       {}
+func (LaunchFailed) shardMessage()     {}
+func (Wake) shardMessage()             {}
+
+// BoundRun is a run with the room it holds, as the core's records have it.
+type BoundRun struct {
+	Run     workload.RunID
+	Host    workload.HostID
+	Class   *placement.Class
+	Devices placement.DeviceSet
+	Ports   []uint16
+	State   workload.RunState // RunPlaced: never sent, so the cluster's ignorance of it proves that it never ran
+}
+
+// PlaceRequest asks for Count hosts for tasks of one class.
+type PlaceRequest struct {
+	Class *placement.Class
+	Count int
+	Gang  bool            // all or none
+	Host  workload.HostID // a daemon's host; zero: any
+	Seed  uint64
+}
+
+// LaunchRun is one launch on a lease.
+type LaunchRun struct {
+	Lease  Lease
+	HostID workload.HostID
+	Launch driver.Launch // its Host is filled in by the shard
+}
+
+// Selector is what a daemon's hosts must match. Its class's constraints decide; its needs do not.
+type Selector struct {
+	Job   workload.JobID
+	Class *placement.Class
+}
+
+// Reply is what a Machine tells the core. The runtime stamps it with the shard's id and epoch.
+type Reply interface{ shardReply() }
+
+// The replies.
+type (
+	// Ready says that the shard may be asked to place.
+	Ready struct{}
+	// NotReady says that it may not: its driver is out of contact.
+	NotReady struct{ Reason string }
+	// Hosts reports hosts that appeared or changed and hosts that went. Complete marks the whole list of the shard, after an inventory.
+	Hosts struct {
+		Changed  []HostSummary
+		Removed  []workload.HostID
+		Complete bool
+	}
+	// Placed answers one batch: per request, in order, what was found.
+	Placed struct {
+		Batch   uint64
+		Results []PlaceResult
+	}
+	// RunStatus is one status of a run.
+	RunStatus struct{ Status driver.Status }
+	// RunsMissing names bound runs of a replay that a complete inventory does not know. The core decides by their state what that means.
+	RunsMissing struct{ Runs []workload.RunID }
+	// Foreign names runs that the cluster has and the core does not: left over from a lost record or another owner. The core has them killed.
+	Foreign struct{ Statuses []driver.Status }
+	// LaunchRefused says that runs were not started and never will be under that launch.
+	LaunchRefused struct {
+		Runs    []workload.RunID
+		Reason  workload.Reason
+		Message string
+	}
+	// Matches reports changes of the hosts that match a daemon's selector. Complete marks the whole list.
+	Matches struct {
+		Job      workload.JobID
+		Added    []workload.HostID
+		Removed  []workload.HostID
+		Complete bool
+	}
+)
+
+func (Ready) shardReply()         {}
+func (NotReady) shardReply()      {}
+func (Hosts) shardReply()         {}
+func (Placed) shardReply()        {}
+func (RunStatus) shardReply()     {}
+func (RunsMissing) shardReply()   {}
+func (Foreign) shardReply()       {}
+func (LaunchRefused) shardReply() {}
+func (Matches) shardReply()       {}
+
+// HostSummary is what the core knows of a host.
+type HostSummary struct {
+	ID         workload.HostID
+	Name       string
+	Attributes map[string]string
+	HostPool   string
+	Capacity   resource.Vector
+	Foreign    resource.Vector
+	Devices    []driver.Device
+	Ready      bool
+	Draining   bool
+	Message    string
+}
+
+// PlaceResult is what became of one PlaceRequest.
+type PlaceResult struct {
+	Assignments []Assignment      // at most Count
+	Refused     int               // Count - len(Assignments)
+	Reasons     placement.Reasons // why, when Refused > 0
+}
+
+// Assignment is room for one task, held until Expires on the shard's clock.
+type Assignment struct {
+	Lease   Lease
+	Host    workload.HostID
+	Devices placement.DeviceSet
+	Ports   []uint16 // in the order of the class's port needs
+}
+
+// The bounds of a shard.
+const (
+	// LeaseTTL is how long a held lease lasts: long against a commit, short against a user's patience.
+	LeaseTTL = 30 * time.Second
+	// MaxRows bounds the hosts of one shard; score exactness is per shard.
+	MaxRows = 16384
+	// MaxBatch bounds the tasks of one Place message.
+	MaxBatch = 4096
+)
