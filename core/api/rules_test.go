@@ -1,0 +1,135 @@
+package api
+
+import (
+	"strings"
+	"testing"
+
+	"buf.build/go/protovalidate"
+	"buf.build/go/protoyaml"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
+)
+
+// TestRulesCompile proves that every rule in the protos is well formed: validating any message compiles the rules of its type, and a
+// broken rule is an error other than *ValidationError.
+func TestRulesCompile(t *testing.T) {
+	files := []protoreflect.FileDescriptor{
+		pacelinev1.File_paceline_v1_admin_service_proto, pacelinev1.File_paceline_v1_error_proto, pacelinev1.File_paceline_v1_event_service_proto,
+		pacelinev1.File_paceline_v1_host_service_proto, pacelinev1.File_paceline_v1_job_proto, pacelinev1.File_paceline_v1_job_service_proto,
+		pacelinev1.File_paceline_v1_job_spec_proto, pacelinev1.File_paceline_v1_placement_spec_proto, pacelinev1.File_paceline_v1_pool_service_proto,
+		pacelinev1.File_paceline_v1_resource_proto, pacelinev1.File_paceline_v1_state_proto, pacelinev1.File_paceline_v1_task_service_proto,
+	}
+	for _, file := range files {
+		for i := range file.Messages().Len() {
+			message := dynamicpb.NewMessage(file.Messages().Get(i))
+			err := protovalidate.Validate(message)
+			if invalid := (*protovalidate.ValidationError)(nil); err != nil && !asValidation(err, &invalid) {
+				t.Errorf("%s: %v", message.Descriptor().FullName(), err)
+			}
+		}
+	}
+}
+
+func asValidation(err error, target **protovalidate.ValidationError) bool {
+	v, ok := err.(*protovalidate.ValidationError) //nolint:errorlint // Validate documents the unwrapped type
+	*target = v
+	return ok
+}
+
+const fullJob = `
+name: web
+pool: /prod/ads
+owner: ads
+labels: {team: ads}
+priority: 5
+instances: 10
+preemptible: false
+batch: {max_retries: 0, max_running: 10, deadline: 600s}
+gang: {}
+backoff: {initial_delay: 2s, max_delay: 60s}
+task:
+  command: [sleep, "5"]
+  env: {A: b}
+  resources:
+    cpu_milli: 500
+    memory_mib: 64
+    diskMib: 10
+    gpu_milli: 2000
+    gpu_models: [A100]
+    ports: [{name: http, number: 8080}, {name: admin}]
+    extended: {nvidia.com/nic: 1}
+  health_check: {http: {port: http, path: /healthz}, interval: 5s}
+  kill_grace: 3s
+  labels: {app: web}
+  simulation: {duration: 5s}
+overrides:
+  - {instances: "0-3,7", command: ["true"], resources: {memory_mib: 128}}
+placement:
+  strategy: pack
+  constraints: [{key: zone, any_of: [a, b]}, {key: gen, greater_than: 3}, {key: ssd, exists: true}]
+  preferences: [{constraint: {key: rack, none_of: [r1]}, weight: 10}]
+  affinities: [{selector: {app: db}, topology: zone, anti: true}]
+  spreads: [{topology: rack, max_skew: 1}]
+  exclusive: true
+  host_pool: fast
+  clusters: [east]
+`
+
+func TestRulesAcceptFullJob(t *testing.T) {
+	spec := &pacelinev1.JobSpec{}
+	if err := protoyaml.Unmarshal([]byte(fullJob), spec); err != nil {
+		t.Fatal(err)
+	}
+	if err := protovalidate.Validate(spec); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRulesRefuse(t *testing.T) {
+	cases := []struct {
+		name, yaml, rule string
+		message          proto.Message
+	}{
+		{"no kind", `{name: a, task: {command: [x]}}`, "required", &pacelinev1.JobSpec{}},
+		{"no task", `{name: a, batch: {}}`, "required", &pacelinev1.JobSpec{}},
+		{"no command", `{name: a, batch: {}, task: {}}`, "task_spec.command", &pacelinev1.JobSpec{}},
+		{"capital name", `{name: A, batch: {}, task: {command: [x]}}`, "string.pattern", &pacelinev1.JobSpec{}},
+		{"no instances", `{name: a, instances: 0, batch: {}, task: {command: [x]}}`, "uint32.gte_lte", &pacelinev1.JobSpec{}},
+		{"daemon instances", `{name: a, instances: 2, daemon: {}, task: {command: [x]}}`, "job_spec.daemon_instances", &pacelinev1.JobSpec{}},
+		{"gang window", `{name: a, instances: 2, gang: {}, batch: {max_running: 1}, task: {command: [x]}}`, "job_spec.gang_window", &pacelinev1.JobSpec{}},
+		{"negative cpu", `{name: a, batch: {}, task: {command: [x], resources: {cpu_milli: -1}}}`, "int64.gte_lte", &pacelinev1.JobSpec{}},
+		{"gpu and a half", `{name: a, batch: {}, task: {command: [x], resources: {gpu_milli: 1500}}}`, "task_resources.gpu_milli", &pacelinev1.JobSpec{}},
+		{"ports twice", `{name: a, batch: {}, task: {command: [x], resources: {ports: [{name: a}, {name: a}]}}}`, "task_resources.ports_unique", &pacelinev1.JobSpec{}},
+		{"reserved env", `{name: a, batch: {}, task: {command: [x], env: {PACELINE_X: y}}}`, "env.reserved", &pacelinev1.JobSpec{}},
+		{"override gpu", `{name: a, batch: {}, task: {command: [x]}, overrides: [{instances: "0", resources: {gpu_milli: 17000}}]}`, "override.gpu_milli", &pacelinev1.JobSpec{}},
+		{"two conditions", `{name: a, batch: {}, task: {command: [x]}, placement: {constraints: [{key: a, exists: true, less_than: 4}]}}`, "constraint.one_condition", &pacelinev1.JobSpec{}},
+		{"strategy", `{name: a, batch: {}, task: {command: [x]}, placement: {strategy: best}}`, "string.in", &pacelinev1.JobSpec{}},
+		{"spread twice", `{name: a, batch: {}, task: {command: [x]}, placement: {spreads: [{topology: a}, {topology: a}]}}`, "placement_spec.spreads_unique", &pacelinev1.JobSpec{}},
+		{"rest and reservation", `{path: /a, reserve_rest: true, reservation: {cpu_milli: 1}}`, "pool_spec.reserve_rest", &pacelinev1.PoolSpec{}},
+		{"share", `{path: /a, shares: {cpu_milli: 1000001}}`, "pool_spec.shares", &pacelinev1.PoolSpec{}},
+		{"pool path", `{path: a}`, "string.pattern", &pacelinev1.PoolSpec{}},
+		{"pool kind", `{path: /a, kind: rubber}`, "string.in", &pacelinev1.PoolSpec{}},
+		{"no job nor host", `{}`, "list_tasks.job_or_host", &pacelinev1.ListTasksRequest{}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if err := protoyaml.Unmarshal([]byte(c.yaml), c.message); err != nil {
+				t.Fatal(err)
+			}
+			var invalid *protovalidate.ValidationError
+			if !asValidation(protovalidate.Validate(c.message), &invalid) {
+				t.Fatal("accepted")
+			}
+			var rules []string
+			for _, v := range invalid.Violations {
+				rules = append(rules, v.Proto.GetRuleId())
+			}
+			if len(rules) != 1 || rules[0] != c.rule {
+				t.Errorf("rules %s broken, want %s", strings.Join(rules, " "), c.rule)
+			}
+		})
+	}
+}
