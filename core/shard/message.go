@@ -38,9 +38,17 @@ type Message interface{ shardMessage() }
 // The messages from the core. Every one carries the epoch under which it was sent.
 type (
 	// Assign makes the receiver the shard's owner under Epoch and forgets every held lease. The shard answers no placement until the core's bound runs
-	// were replayed and the driver's inventory has arrived.
+	// were replayed and the driver's inventory has arrived. Named are the core's extended resources in kind order: the shard reads every
+	// vector of the core by them. Watches and draining marks of a former core are forgotten: state them again before Replay's Done.
 	Assign struct {
 		Epoch Epoch
+		Named []string
+	}
+	// Names extends the extended resources of Assign. The core sends it before the first class or host mark that speaks of a new one; hosts
+	// whose capacity had unnamed resources are reported again.
+	Names struct {
+		Epoch Epoch
+		Named []string
 	}
 	// Replay gives the shard the runs that the core has bound to its hosts. Done closes the list.
 	Replay struct {
@@ -75,12 +83,13 @@ type (
 		Epoch  Epoch
 		Tokens []driver.Token
 	}
-	// Watch states the daemon selectors whose matching hosts the core wants to hear of; it replaces the former list.
+	// Watch states the daemon selectors whose matching hosts the core wants to hear of; it replaces the former list. A selector that is new,
+	// or came with another class, is answered with its whole list; the others go on as before.
 	Watch struct {
 		Epoch     Epoch
 		Selectors []Selector
 	}
-	// SetDraining marks hosts on which nothing new may be placed, or lifts the mark.
+	// SetDraining marks hosts on which nothing new may be placed, or lifts the mark. A mark may come before its host does.
 	SetDraining struct {
 		Epoch    Epoch
 		Hosts    []workload.HostID
@@ -111,6 +120,7 @@ type (
 )
 
 func (Assign) shardMessage()           {}
+func (Names) shardMessage()            {}
 func (Replay) shardMessage()           {}
 func (Place) shardMessage()            {}
 func (Launch) shardMessage()           {}
@@ -216,6 +226,7 @@ type HostSummary struct {
 	Attributes map[string]string
 	HostPool   string
 	Capacity   resource.Vector
+	Unnamed    map[string]int64 // capacity of resources that neither Assign nor Names has named yet
 	Foreign    resource.Vector
 	Devices    []driver.Device
 	Ready      bool
