@@ -1,0 +1,144 @@
+# Everything a contributor runs. `make` alone lists the targets.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --warn-undefined-variables --no-print-directory
+
+# Knobs; give them on the command line: make fuzz FUZZTIME=5m
+PKG ?= ./...
+FUZZTIME ?= 20s
+BENCH ?= .
+COUNT ?= 5
+BASE ?=
+CHECKS ?= 5000
+ROUNDS ?= 20
+SEEDS ?= 42-51
+TRACES ?= $(PACELINE_TRACES)
+PACELINE_TRACES ?=
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+OUT := out
+TOOLS := .tools
+
+# Pinned tools. A changed version changes the name of the stamp, so that the next use reinstalls.
+TOOL_LIST := golangci-lint gofumpt buf protoc-gen-go protoc-gen-connect-go benchstat
+golangci-lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+gofumpt := mvdan.cc/gofumpt@v0.12.0
+buf := github.com/bufbuild/buf/cmd/buf@v1.73.0
+protoc-gen-go := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
+protoc-gen-connect-go := connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.21.1
+benchstat := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
+
+stamp = $(TOOLS)/.$(1)@$(lastword $(subst @, ,$($(1))))
+define tool-rule
+$(call stamp,$(1)):
+	@mkdir -p $(TOOLS)
+	version=$(lastword $(subst @, ,$($(1))))
+	have=$$$$(go version -m $(TOOLS)/$(1) 2>/dev/null | awk '$$$$1 == "mod" {print $$$$3}' || true)
+	if [ "$$$$have" != "$$$$version" ]; then
+	  echo "installing $($(1))"
+	  GOFLAGS=-mod=mod GOBIN=$$(abspath $(TOOLS)) go install $($(1))
+	fi
+	rm -f $(TOOLS)/.$(1)@*
+	touch $$@
+endef
+$(foreach tool,$(TOOL_LIST),$(eval $(call tool-rule,$(tool))))
+
+# Tracked and new Go files of ours; what generators write is theirs to format.
+GO_FILES = git ls-files --cached --others --exclude-standard '*.go' | grep -vE '(^|/)gen/|\.pb\.go$$|\.connect\.go$$' | xargs -r ls 2>/dev/null || true
+# packages-with <pattern>: the packages whose tests contain it.
+packages-with = git grep -lE --untracked '$(1)' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|'
+
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/paceline, stamped with the version
+	@mkdir -p bin
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/paceline ./cmd/paceline
+
+.PHONY: test
+test: ## run every test under the race detector (PKG=./core/...)
+	@go test -race -timeout 15m $(PKG)
+
+.PHONY: lint
+lint: $(call stamp,golangci-lint) ## golangci-lint with the rules of .golangci.yml (PKG=./core/...)
+	@$(TOOLS)/golangci-lint run $(PKG)
+
+.PHONY: fmt
+fmt: $(call stamp,gofumpt) $(call stamp,buf) ## format Go and proto files
+	@$(GO_FILES) | xargs -r $(TOOLS)/gofumpt -w
+	$(TOOLS)/buf format -w
+
+.PHONY: generate
+generate: $(call stamp,buf) $(call stamp,protoc-gen-go) $(call stamp,protoc-gen-connect-go) ## lint the protos and regenerate code
+	@export PATH="$(abspath $(TOOLS)):$$PATH"
+	buf lint
+	for template in $$(git ls-files --cached --others --exclude-standard '*buf.gen*.yaml'); do
+	  buf generate --template "$$template"
+	done
+
+.PHONY: check-generate
+check-generate: $(call stamp,buf) $(call stamp,protoc-gen-go) $(call stamp,protoc-gen-connect-go) ## fail when generated code is stale
+	@export PATH="$(abspath $(TOOLS)):$$PATH"
+	buf lint
+	fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT
+	for template in $$(git ls-files --cached --others --exclude-standard '*buf.gen*.yaml'); do
+	  buf generate --template "$$template" --output "$$fresh"
+	done
+	stale=0
+	while read -r file; do
+	  cmp -s "$$fresh/$$file" "$$file" || { echo "stale: $$file"; stale=1; }
+	done < <(cd "$$fresh" && find . -type f | sed 's|^\./||')
+	while read -r file; do
+	  [ -e "$$fresh/$$file" ] || { echo "no longer generated: $$file"; stale=1; }
+	done < <(git ls-files '*.pb.go' '*.connect.go')
+	[ $$stale = 0 ] || { echo "run 'make generate' and commit the result"; exit 1; }
+
+.PHONY: conformance
+conformance: ## the repository's own rules, and every kit against everything that it judges
+	@go test -race -count=1 ./conformance/... $$($(call packages-with,paceline/conformance/))
+
+.PHONY: bench
+bench: $(call stamp,benchstat) ## run benchmarks COUNT times (BENCH=regexp PKG=./core/... BASE=old.txt to compare)
+	@mkdir -p $(OUT)/bench
+	packages=$$(go list -f '{{.Dir}}' $(PKG) | while read -r dir; do
+	  grep -qsE '^func Benchmark' "$$dir"/*_test.go && echo "$$dir" || true
+	done)
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $$packages | tee $(OUT)/bench/now.txt
+	$(TOOLS)/benchstat $(BASE) $(OUT)/bench/now.txt
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (default 20s)
+	@git grep -nE --untracked '^func Fuzz[A-Z][A-Za-z0-9_]*\(' -- '*_test.go' |
+	  sed -E 's|^([^:]*)/[^/:]*:[0-9]+:func (Fuzz[A-Za-z0-9_]*).*|\1 \2|' |
+	while read -r dir target; do
+	  echo "== $$dir $$target"
+	  go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$dir"
+	done
+
+.PHONY: soak
+soak: ## long runs: properties with CHECKS cases each, kits ROUNDS times over
+	@for package in $$($(call packages-with,pgregory\.net/rapid)); do
+	  go test -race -count=1 -timeout 4h "$$package" -rapid.checks=$(CHECKS)
+	done
+	go test -race -count=$(ROUNDS) -timeout 4h $$($(call packages-with,paceline/conformance/(storetest|drivertest|apitest)))
+
+.PHONY: sim
+sim: build ## pack a real trace through the real placement (TRACES=folder SEEDS=42-51)
+	@[ -d '$(TRACES)' ] || { echo "sim needs the openb trace files: make sim TRACES=<folder with inventory/ and tasks/>"; exit 2; }
+	mkdir -p $(OUT)/sim
+	bin/paceline sim pack --hosts '$(TRACES)/inventory/openb_nodes.csv' --pods '$(TRACES)/tasks/openb_pods_default.csv' \
+	  --policy best-fit --seeds $(SEEDS) --demand 1.3 --plot $(OUT)/sim/pack.svg -o json | tee $(OUT)/sim/pack.json
+
+.PHONY: demo
+demo: build ## real processes scheduled, killed, restarted and explained, in under 3 minutes
+	@examples/demo/run bin/paceline
+
+.PHONY: clean
+clean: ## remove what builds and runs leave behind; the tools stay
+	@rm -rf bin $(OUT)

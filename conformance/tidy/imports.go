@@ -1,0 +1,269 @@
+package tidy
+
+import (
+	"fmt"
+	"go/ast"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// packageRule says what of ours the packages in a folder may import. The longest match decides for a package; one without a
+// rule is a finding, so that a new folder is placed in the design before it is filled.
+type packageRule struct {
+	packages string
+	ours     []string
+	why      string
+}
+
+// pureSet is the decision core. It is told the time and the randomness, starts nothing and talks to nobody: that is what lets
+// any run be recorded, replayed and simulated.
+var pureSet = []string{
+	"core/resource", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/shard",
+	"core/preemption", "core/disruption", "core/lifecycle", "core/scheduler", "federation/directory", "federation/router",
+}
+
+var packageRules = []packageRule{
+	{"core/resource", nil, "the lowest floor: arithmetic on quantities knows nobody who holds them"},
+	{"core/workload", []string{"core/resource"}, "vocabulary only; decisions stand above it"},
+	{"core/host", []string{"core/resource", "core/workload"}, "the table knows what sits on it, not why"},
+	{"core/respool", []string{"core/resource", "core/workload"}, "entitlement is arithmetic over the tree, not over hosts or jobs"},
+	{"core/admission", []string{"core/resource", "core/workload", "core/respool"}, "queues spend entitlement; they never see a host"},
+	{"core/placement", []string{"core/resource", "core/workload", "core/host"}, "places a batch on one table; never asks a pool or a queue"},
+	{"core/driver", []string{"core/resource", "core/workload"}, "the contract of clusters speaks of runs and hosts only"},
+	{"core/shard", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/driver"}, "a shard runs without the core that it serves"},
+	{"core/lifecycle", []string{"core/resource", "core/workload"}, "goal state to actions, one job at a time"},
+	{
+		"core/scheduler",
+		[]string{
+			"core/resource", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/driver", "core/shard",
+			"core/lifecycle",
+		},
+		"joins the pure packages; storage, wire and clocks are the engine's",
+	},
+	{"core/engine", []string{"core/..."}, "the shell around the scheduler"},
+	{"core/store", []string{"core/workload"}, "keys are made of ids; what the bytes behind them mean is record's"},
+	{"core/store/record", []string{"core/resource", "core/workload", "core/host", "core/respool", "core/placement", "core/driver", "core/shard", "core/scheduler", "core/store"}, "turns state into bytes and back"},
+	{"core/store/record/...", []string{"core/store/record/..."}, "generated storage messages"},
+	{"core/store/badgerstore", []string{"core/store"}, "a backend knows the gateway's interface only"},
+	{"core/store/memstore", []string{"core/store"}, "a backend knows the gateway's interface only"},
+	{"core/api", []string{"core/resource", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/scheduler", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "proto and error mapping: reaches state through the engine, never the store"},
+	{"core/api/...", []string{"core/resource", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/scheduler", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "parts of the API edge"},
+	{"core/telemetry", nil, "anybody may log, so logging knows nobody"},
+
+	{"hostmanagers/shard", []string{"core/..."}, "runs any driver; knows none by name"},
+	{"hostmanagers/local", []string{"core/driver", "core/resource", "core/workload", "core/telemetry", "hostmanagers/local/..."}, "a driver knows the contract, not the scheduler"},
+	{"hostmanagers/local/runner/...", []string{"core/driver", "core/resource", "core/workload", "hostmanagers/local/runner/..."}, "runs processes for every emulated cluster"},
+	{"hostmanagers/simulated", []string{"core/driver", "core/resource", "core/workload", "core/telemetry"}, "a driver knows the contract, not the scheduler or other drivers"},
+
+	{"sdk/gen/...", []string{"sdk/gen/..."}, "generated code stands alone"},
+	{"sdk/...", []string{"sdk/..."}, "what others import must not drag the scheduler along"},
+
+	{"cmd/paceline", []string{"core/...", "policies/...", "federation/...", "hostmanagers/...", "sdk/...", "cmd/paceline/..."}, "all wiring is here"},
+	{"cmd/paceline/internal/simpack", []string{"core/resource", "core/workload", "core/host", "core/placement"}, "an experiment on the real placement"},
+	{"cmd/paceline/internal/...", []string{"sdk/...", "cmd/paceline/internal/..."}, "verbs speak to servers through the public API, as any user's program does"},
+
+	{"conformance/tidy", nil, "judges the tree as text"},
+	{"conformance/storetest", []string{"core/store"}, "a kit sees what it judges through its interface"},
+	{"conformance/drivertest", []string{"core/driver", "core/resource", "core/workload"}, "a kit sees what it judges through its interface"},
+	{"conformance/...", []string{"core/...", "policies/...", "federation/...", "hostmanagers/...", "sdk/...", "conformance/..."}, "whole-system tests may join anything"},
+	{"examples/...", []string{"sdk/..."}, "an example shows what a user can do, with what a user has"},
+}
+
+// library is one third-party module with its home. Code elsewhere goes through our own interface, so that a library can be
+// replaced in one place.
+type library struct {
+	prefix string
+	homes  []string
+	why    string
+}
+
+var libraries = []library{
+	{"github.com/dgraph-io/badger", []string{"core/store/badgerstore"}, "the storage gateway hides its backend"},
+	{"github.com/klauspost/compress", []string{"core/store", "core/store/record", "core/store/badgerstore"}, "compression is a matter of storage"},
+	{"connectrpc.com", []string{"core/api/...", "core/shardrpc/...", "sdk/...", "federation/gateway/...", "federation/peer/...", "cmd/paceline/..."}, "RPC stays at the edges"},
+	{"buf.build/go/protovalidate", []string{"core/api/...", "sdk/client", "cmd/paceline/internal/jobfile"}, "messages are validated where they enter"},
+	{"buf.build/go/protoyaml", []string{"core/api/...", "cmd/paceline/internal/jobfile"}, "YAML is a user's format; below the edges there is none"},
+	{"buf.build/gen/go", []string{"core/api/...", "sdk/gen/...", "sdk/client", "cmd/paceline/internal/jobfile"}, "validation rules are compiled into generated code"},
+	{"google.golang.org/protobuf", []string{"core/api/...", "core/store/record/...", "core/shardrpc/...", "sdk/...", "federation/gateway/...", "federation/peer/...", "cmd/paceline/..."}, "the decision core has its own types"},
+	{"google.golang.org/genproto", []string{"core/api/...", "sdk/...", "cmd/paceline/internal/..."}, "error details"},
+	{"github.com/prometheus", []string{"core/telemetry", "core/api/...", "core/engine"}, "metrics have one registry"},
+	{"github.com/spf13", []string{"cmd/paceline/..."}, "flags belong to the command line"},
+	{"gonum.org/v1/plot", []string{"cmd/paceline/internal/simpack"}, "plots are drawn by the simulator only"},
+	{"go.yaml.in/yaml", []string{"core/api/...", "cmd/paceline/..."}, "configuration files are read at the edges"},
+	{"golang.org/x/term", []string{"cmd/paceline/internal/..."}, "terminals are the command line's"},
+	{"golang.org/x/sys", []string{"hostmanagers/local/...", "core/store/badgerstore", "core/api/...", "cmd/paceline/..."}, "system calls stay in shells"},
+	{"golang.org/x/sync", []string{"core/engine", "core/store/badgerstore", "core/api/...", "hostmanagers/...", "federation/...", "cmd/paceline/..."}, "goroutines stay in shells"},
+	{"golang.org/x/net", []string{"core/api/...", "sdk/client", "federation/...", "cmd/paceline/..."}, "networks stay at the edges"},
+}
+
+// testLibraries are open to every test.
+var testLibraries = []string{"pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe/go-internal"}
+
+// testOurs is open to every test: kits, and neighbours to build a scene from. The forbidden directions stay forbidden.
+var testOurs = []string{"core/...", "conformance/...", "sdk/..."}
+
+// CheckImports holds every package to its rule and every library to its home.
+func CheckImports(t *Tree) []Finding {
+	var found []Finding
+	for _, dir := range t.packages() {
+		if _, ok := ruleFor(dir); !ok {
+			found = append(found, Finding{Path: dir, Text: "no import rule: place the package in packageRules (conformance/tidy/imports.go) with its reason"})
+		}
+	}
+	for _, f := range t.gos {
+		if f.nested {
+			continue
+		}
+		for _, spec := range f.syntax.Imports {
+			target, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				continue
+			}
+			if text := checkImport(f, target); text != "" {
+				found = append(found, Finding{f.path, f.line(spec), text})
+			}
+		}
+	}
+	return found
+}
+
+func checkImport(f *goFile, target string) string {
+	rule, ok := ruleFor(f.dir)
+	if !ok {
+		return ""
+	}
+	if target == Module || strings.HasPrefix(target, Module+"/") {
+		dir := strings.TrimPrefix(strings.TrimPrefix(target, Module), "/")
+		switch {
+		case dir == f.dir, withinAny(dir, rule.ours):
+			return ""
+		case f.test && withinAny(dir, testOurs) && !strings.HasPrefix(f.dir, "sdk/"):
+			return ""
+		}
+		return fmt.Sprintf("%s must not import %s: %s", f.dir, dir, rule.why)
+	}
+	first, _, _ := strings.Cut(target, "/")
+	if !strings.Contains(first, ".") {
+		return "" // the standard library; CheckPurity judges it
+	}
+	if f.test && slices.ContainsFunc(testLibraries, func(lib string) bool { return underPath(target, lib) }) {
+		return ""
+	}
+	for _, lib := range libraries {
+		if !underPath(target, lib.prefix) {
+			continue
+		}
+		if withinAny(f.dir, lib.homes) || (f.test && strings.HasPrefix(f.dir, "conformance/")) {
+			return ""
+		}
+		return fmt.Sprintf("%s belongs to %s: %s", lib.prefix, strings.Join(lib.homes, ", "), lib.why)
+	}
+	return fmt.Sprintf("library %s has no home: name one in libraries (conformance/tidy/imports.go) with its reason", target)
+}
+
+func underPath(target, prefix string) bool {
+	return target == prefix || strings.HasPrefix(target, prefix+"/")
+}
+
+func ruleFor(dir string) (packageRule, bool) {
+	best := -1
+	for i, rule := range packageRules {
+		if within(dir, rule.packages) && (best < 0 || len(rule.packages) > len(packageRules[best].packages)) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return packageRule{}, false
+	}
+	return packageRules[best], true
+}
+
+// CheckRulesLive finds table entries that no longer name anything, so that the tables stay true.
+func CheckRulesLive(t *Tree) []Finding {
+	var found []Finding
+	dirs := t.packages()
+	for _, rule := range packageRules {
+		if !slices.ContainsFunc(dirs, func(dir string) bool { return within(dir, rule.packages) }) {
+			found = append(found, Finding{Path: rule.packages, Text: "has an import rule but no package"})
+		}
+	}
+	return found
+}
+
+// impure maps what the decision core may not import to the reason. A name ending in "/" forbids the whole folder.
+var impure = map[string]string{
+	"crypto/rand":       "randomness is a hash of seed, run and sequence",
+	"hash/maphash":      "its seed differs in every process",
+	"io/ioutil":         "it does no I/O",
+	"log":               "pure code is silent",
+	"log/":              "pure code is silent",
+	"math/rand":         "randomness is a hash of seed, run and sequence",
+	"math/rand/":        "randomness is a hash of seed, run and sequence",
+	"net":               "it talks to nobody",
+	"net/":              "it talks to nobody",
+	"os":                "it does no I/O",
+	"os/":               "it does no I/O",
+	"runtime":           "results must not depend on the machine",
+	"sync":              "one owner per state; a lock means that somebody else looks",
+	"sync/":             "one owner per state; an atomic means that somebody else looks",
+	"syscall":           "it does no I/O",
+	"testing/quick":     "properties use rapid, which prints how to replay",
+	"golang.org/x/sys/": "it does no I/O",
+}
+
+// clockCalls are the functions of package time that read or wait for the clock.
+var clockCalls = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
+
+// CheckPurity keeps clock, randomness, goroutines, channels and I/O out of the decision core.
+func CheckPurity(t *Tree) []Finding {
+	var found []Finding
+	for _, f := range t.gos {
+		if f.test || !withinAny(f.dir, pureSet) {
+			continue
+		}
+		for _, spec := range f.syntax.Imports {
+			target, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				continue
+			}
+			if why := impureReason(target); why != "" {
+				found = append(found, Finding{f.path, f.line(spec), fmt.Sprintf("the decision core must not import %s: %s", target, why)})
+			}
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			if what := impureNode(n); what != "" {
+				found = append(found, Finding{f.path, f.line(n), what})
+			}
+			return true
+		})
+	}
+	return found
+}
+
+func impureReason(target string) string {
+	if why, ok := impure[target]; ok {
+		return why
+	}
+	for dir := path.Dir(target); dir != "."; dir = path.Dir(dir) {
+		if why, ok := impure[dir+"/"]; ok {
+			return why
+		}
+	}
+	return ""
+}
+
+func impureNode(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.GoStmt:
+		return "the decision core starts no goroutine"
+	case *ast.ChanType, *ast.SelectStmt:
+		return "the decision core has no channels: it is stepped, it never waits"
+	case *ast.SelectorExpr:
+		if pkg, ok := n.X.(*ast.Ident); ok && pkg.Name == "time" && slices.Contains(clockCalls, n.Sel.Name) {
+			return "the decision core is told the time; time." + n.Sel.Name + " asks for it"
+		}
+	}
+	return ""
+}
