@@ -83,9 +83,23 @@ type GetInfoResponse struct {
 	// The caller's tenant.
 	Tenant string `protobuf:"bytes,10,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// What the caller may do.
-	Bindings      []*RoleBinding `protobuf:"bytes,11,rep,name=bindings,proto3" json:"bindings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Bindings []*RoleBinding `protobuf:"bytes,11,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	// What all its hosts have.
+	Capacity *Quantities `protobuf:"bytes,12,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// What runs hold of it.
+	Used *Quantities `protobuf:"bytes,13,opt,name=used,proto3" json:"used,omitempty"`
+	// How many hosts it knows.
+	Hosts uint32 `protobuf:"varint,14,opt,name=hosts,proto3" json:"hosts,omitempty"`
+	// Of these: how many take new work.
+	ReadyHosts uint32 `protobuf:"varint,15,opt,name=ready_hosts,json=readyHosts,proto3" json:"ready_hosts,omitempty"`
+	// Jobs that it knows.
+	Jobs uint32 `protobuf:"varint,16,opt,name=jobs,proto3" json:"jobs,omitempty"`
+	// Live runs.
+	LiveRuns uint32 `protobuf:"varint,17,opt,name=live_runs,json=liveRuns,proto3" json:"live_runs,omitempty"`
+	// Instances that wait.
+	PendingInstances uint32 `protobuf:"varint,18,opt,name=pending_instances,json=pendingInstances,proto3" json:"pending_instances,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetInfoResponse) Reset() {
@@ -195,21 +209,66 @@ func (x *GetInfoResponse) GetBindings() []*RoleBinding {
 	return nil
 }
 
+func (x *GetInfoResponse) GetCapacity() *Quantities {
+	if x != nil {
+		return x.Capacity
+	}
+	return nil
+}
+
+func (x *GetInfoResponse) GetUsed() *Quantities {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
+func (x *GetInfoResponse) GetHosts() uint32 {
+	if x != nil {
+		return x.Hosts
+	}
+	return 0
+}
+
+func (x *GetInfoResponse) GetReadyHosts() uint32 {
+	if x != nil {
+		return x.ReadyHosts
+	}
+	return 0
+}
+
+func (x *GetInfoResponse) GetJobs() uint32 {
+	if x != nil {
+		return x.Jobs
+	}
+	return 0
+}
+
+func (x *GetInfoResponse) GetLiveRuns() uint32 {
+	if x != nil {
+		return x.LiveRuns
+	}
+	return 0
+}
+
+func (x *GetInfoResponse) GetPendingInstances() uint32 {
+	if x != nil {
+		return x.PendingInstances
+	}
+	return 0
+}
+
 // ClusterInfo is a cluster in short.
 type ClusterInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What drives it, for example local or simulated.
-	Driver string `protobuf:"bytes,2,opt,name=driver,proto3" json:"driver,omitempty"`
-	// Whether it is in contact and its hosts are known.
-	Ready bool `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
+	// Whether it is in contact and all its hosts are known.
+	Ready bool `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
 	// Why it is not.
-	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// How many hosts it has.
-	Hosts uint32 `protobuf:"varint,5,opt,name=hosts,proto3" json:"hosts,omitempty"`
-	// What it can do.
-	Capabilities  *ClusterCapabilities `protobuf:"bytes,6,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
+	Hosts         uint32 `protobuf:"varint,4,opt,name=hosts,proto3" json:"hosts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -251,13 +310,6 @@ func (x *ClusterInfo) GetName() string {
 	return ""
 }
 
-func (x *ClusterInfo) GetDriver() string {
-	if x != nil {
-		return x.Driver
-	}
-	return ""
-}
-
 func (x *ClusterInfo) GetReady() bool {
 	if x != nil {
 		return x.Ready
@@ -277,13 +329,6 @@ func (x *ClusterInfo) GetHosts() uint32 {
 		return x.Hosts
 	}
 	return 0
-}
-
-func (x *ClusterInfo) GetCapabilities() *ClusterCapabilities {
-	if x != nil {
-		return x.Capabilities
-	}
-	return nil
 }
 
 // RoleBinding gives a role in a subtree of pools.
@@ -428,8 +473,8 @@ var File_paceline_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1fpaceline/v1/admin_service.proto\x12\vpaceline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1epaceline/v1/host_service.proto\x1a\x17paceline/v1/state.proto\"\x10\n" +
-	"\x0eGetInfoRequest\"\x85\x03\n" +
+	"\x1fpaceline/v1/admin_service.proto\x12\vpaceline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\x1a\x17paceline/v1/state.proto\"\x10\n" +
+	"\x0eGetInfoRequest\"\xfc\x04\n" +
 	"\x0fGetInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x1d\n" +
@@ -444,14 +489,20 @@ const file_paceline_v1_admin_service_proto_rawDesc = "" +
 	"\tprincipal\x18\t \x01(\tR\tprincipal\x12\x16\n" +
 	"\x06tenant\x18\n" +
 	" \x01(\tR\x06tenant\x124\n" +
-	"\bbindings\x18\v \x03(\v2\x18.paceline.v1.RoleBindingR\bbindings\"\xc5\x01\n" +
+	"\bbindings\x18\v \x03(\v2\x18.paceline.v1.RoleBindingR\bbindings\x123\n" +
+	"\bcapacity\x18\f \x01(\v2\x17.paceline.v1.QuantitiesR\bcapacity\x12+\n" +
+	"\x04used\x18\r \x01(\v2\x17.paceline.v1.QuantitiesR\x04used\x12\x14\n" +
+	"\x05hosts\x18\x0e \x01(\rR\x05hosts\x12\x1f\n" +
+	"\vready_hosts\x18\x0f \x01(\rR\n" +
+	"readyHosts\x12\x12\n" +
+	"\x04jobs\x18\x10 \x01(\rR\x04jobs\x12\x1b\n" +
+	"\tlive_runs\x18\x11 \x01(\rR\bliveRuns\x12+\n" +
+	"\x11pending_instances\x18\x12 \x01(\rR\x10pendingInstances\"g\n" +
 	"\vClusterInfo\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06driver\x18\x02 \x01(\tR\x06driver\x12\x14\n" +
-	"\x05ready\x18\x03 \x01(\bR\x05ready\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\x12\x14\n" +
-	"\x05hosts\x18\x05 \x01(\rR\x05hosts\x12D\n" +
-	"\fcapabilities\x18\x06 \x01(\v2 .paceline.v1.ClusterCapabilitiesR\fcapabilities\"H\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05ready\x18\x02 \x01(\bR\x05ready\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x14\n" +
+	"\x05hosts\x18\x04 \x01(\rR\x05hosts\"H\n" +
 	"\vRoleBinding\x12%\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x11.paceline.v1.RoleR\x04role\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\"\x0f\n" +
@@ -483,24 +534,25 @@ var file_paceline_v1_admin_service_proto_goTypes = []any{
 	(*BackupRequest)(nil),         // 4: paceline.v1.BackupRequest
 	(*BackupResponse)(nil),        // 5: paceline.v1.BackupResponse
 	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
-	(*ClusterCapabilities)(nil),   // 7: paceline.v1.ClusterCapabilities
+	(*Quantities)(nil),            // 7: paceline.v1.Quantities
 	(Role)(0),                     // 8: paceline.v1.Role
 }
 var file_paceline_v1_admin_service_proto_depIdxs = []int32{
 	6, // 0: paceline.v1.GetInfoResponse.start_time:type_name -> google.protobuf.Timestamp
 	2, // 1: paceline.v1.GetInfoResponse.clusters:type_name -> paceline.v1.ClusterInfo
 	3, // 2: paceline.v1.GetInfoResponse.bindings:type_name -> paceline.v1.RoleBinding
-	7, // 3: paceline.v1.ClusterInfo.capabilities:type_name -> paceline.v1.ClusterCapabilities
-	8, // 4: paceline.v1.RoleBinding.role:type_name -> paceline.v1.Role
-	0, // 5: paceline.v1.AdminService.GetInfo:input_type -> paceline.v1.GetInfoRequest
-	4, // 6: paceline.v1.AdminService.Backup:input_type -> paceline.v1.BackupRequest
-	1, // 7: paceline.v1.AdminService.GetInfo:output_type -> paceline.v1.GetInfoResponse
-	5, // 8: paceline.v1.AdminService.Backup:output_type -> paceline.v1.BackupResponse
-	7, // [7:9] is the sub-list for method output_type
-	5, // [5:7] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	7, // 3: paceline.v1.GetInfoResponse.capacity:type_name -> paceline.v1.Quantities
+	7, // 4: paceline.v1.GetInfoResponse.used:type_name -> paceline.v1.Quantities
+	8, // 5: paceline.v1.RoleBinding.role:type_name -> paceline.v1.Role
+	0, // 6: paceline.v1.AdminService.GetInfo:input_type -> paceline.v1.GetInfoRequest
+	4, // 7: paceline.v1.AdminService.Backup:input_type -> paceline.v1.BackupRequest
+	1, // 8: paceline.v1.AdminService.GetInfo:output_type -> paceline.v1.GetInfoResponse
+	5, // 9: paceline.v1.AdminService.Backup:output_type -> paceline.v1.BackupResponse
+	8, // [8:10] is the sub-list for method output_type
+	6, // [6:8] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_admin_service_proto_init() }
@@ -508,7 +560,7 @@ func file_paceline_v1_admin_service_proto_init() {
 	if File_paceline_v1_admin_service_proto != nil {
 		return
 	}
-	file_paceline_v1_host_service_proto_init()
+	file_paceline_v1_resource_proto_init()
 	file_paceline_v1_state_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -208,20 +208,18 @@ func (x *WatchEventsResponse) GetCursor() string {
 	return ""
 }
 
-// Event is one change of one object.
+// Event is one change of one object. It tells what changed; the object itself is for the services that show it.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The place in the cell's history; several events may share one.
 	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	// When it happened.
 	Time *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
-	// Who caused it. Empty: the scheduler.
+	// Who asked for it. Empty: the cell did it by itself.
 	Principal string `protobuf:"bytes,3,opt,name=principal,proto3" json:"principal,omitempty"`
-	// The tenant of the principal.
-	Tenant string `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// What happened, for people, in one sentence.
-	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
-	// The object as the event left it.
+	// More about it, for people. May be empty.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// What happened.
 	//
 	// Types that are valid to be assigned to Change:
 	//
@@ -285,13 +283,6 @@ func (x *Event) GetPrincipal() string {
 	return ""
 }
 
-func (x *Event) GetTenant() string {
-	if x != nil {
-		return x.Tenant
-	}
-	return ""
-}
-
 func (x *Event) GetMessage() string {
 	if x != nil {
 		return x.Message
@@ -347,22 +338,22 @@ type isEvent_Change interface {
 }
 
 type Event_Job struct {
-	// A job.
+	// To a job.
 	Job *JobChange `protobuf:"bytes,10,opt,name=job,proto3,oneof"`
 }
 
 type Event_Task struct {
-	// An instance and its latest run.
+	// To an instance or its run.
 	Task *TaskChange `protobuf:"bytes,11,opt,name=task,proto3,oneof"`
 }
 
 type Event_Pool struct {
-	// A pool.
+	// To a pool.
 	Pool *PoolChange `protobuf:"bytes,12,opt,name=pool,proto3,oneof"`
 }
 
 type Event_Host struct {
-	// A host.
+	// To a host.
 	Host *HostChange `protobuf:"bytes,13,opt,name=host,proto3,oneof"`
 }
 
@@ -377,10 +368,24 @@ func (*Event_Host) isEvent_Change() {}
 // JobChange is an event about a job.
 type JobChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The job.
-	Job *JobSummary `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// Its id.
+	JobId string `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// Its name.
+	JobName string `protobuf:"bytes,2,opt,name=job_name,json=jobName,proto3" json:"job_name,omitempty"`
+	// The id of its pool.
+	PoolId string `protobuf:"bytes,3,opt,name=pool_id,json=poolId,proto3" json:"pool_id,omitempty"`
+	// The path of its pool now. Empty: the pool is gone.
+	Pool string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	// The state that the job came to.
+	State JobState `protobuf:"varint,5,opt,name=state,proto3,enum=paceline.v1.JobState" json:"state,omitempty"`
+	// What is wanted of it.
+	Goal JobGoal `protobuf:"varint,6,opt,name=goal,proto3,enum=paceline.v1.JobGoal" json:"goal,omitempty"`
+	// Why.
+	Reason Reason `protobuf:"varint,7,opt,name=reason,proto3,enum=paceline.v1.Reason" json:"reason,omitempty"`
+	// Its version.
+	Version uint64 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
 	// It was forgotten.
-	Deleted       bool `protobuf:"varint,2,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	Deleted       bool `protobuf:"varint,9,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -415,11 +420,60 @@ func (*JobChange) Descriptor() ([]byte, []int) {
 	return file_paceline_v1_event_service_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *JobChange) GetJob() *JobSummary {
+func (x *JobChange) GetJobId() string {
 	if x != nil {
-		return x.Job
+		return x.JobId
 	}
-	return nil
+	return ""
+}
+
+func (x *JobChange) GetJobName() string {
+	if x != nil {
+		return x.JobName
+	}
+	return ""
+}
+
+func (x *JobChange) GetPoolId() string {
+	if x != nil {
+		return x.PoolId
+	}
+	return ""
+}
+
+func (x *JobChange) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *JobChange) GetState() JobState {
+	if x != nil {
+		return x.State
+	}
+	return JobState_JOB_STATE_UNSPECIFIED
+}
+
+func (x *JobChange) GetGoal() JobGoal {
+	if x != nil {
+		return x.Goal
+	}
+	return JobGoal_JOB_GOAL_UNSPECIFIED
+}
+
+func (x *JobChange) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
+}
+
+func (x *JobChange) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
 }
 
 func (x *JobChange) GetDeleted() bool {
@@ -432,8 +486,30 @@ func (x *JobChange) GetDeleted() bool {
 // TaskChange is an event about an instance.
 type TaskChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The instance.
-	Task          *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	// The id of its job.
+	JobId string `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// The name of its job.
+	JobName string `protobuf:"bytes,2,opt,name=job_name,json=jobName,proto3" json:"job_name,omitempty"`
+	// The id of its pool.
+	PoolId string `protobuf:"bytes,3,opt,name=pool_id,json=poolId,proto3" json:"pool_id,omitempty"`
+	// The path of its pool now. Empty: the pool is gone.
+	Pool string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Its number in the job.
+	Instance uint32 `protobuf:"varint,5,opt,name=instance,proto3" json:"instance,omitempty"`
+	// The state that it came to.
+	State InstanceState `protobuf:"varint,6,opt,name=state,proto3,enum=paceline.v1.InstanceState" json:"state,omitempty"`
+	// Its latest run. Empty: it never had one.
+	RunId string `protobuf:"bytes,7,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// The state that the run came to.
+	RunState RunState `protobuf:"varint,8,opt,name=run_state,json=runState,proto3,enum=paceline.v1.RunState" json:"run_state,omitempty"`
+	// Whether the run is healthy, while it runs.
+	Healthy bool `protobuf:"varint,9,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	// Why.
+	Reason Reason `protobuf:"varint,10,opt,name=reason,proto3,enum=paceline.v1.Reason" json:"reason,omitempty"`
+	// The run's exit code, once it succeeded or failed.
+	ExitCode *int32 `protobuf:"varint,11,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
+	// The id of the run's host.
+	HostId        string `protobuf:"bytes,12,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -468,20 +544,103 @@ func (*TaskChange) Descriptor() ([]byte, []int) {
 	return file_paceline_v1_event_service_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *TaskChange) GetTask() *Task {
+func (x *TaskChange) GetJobId() string {
 	if x != nil {
-		return x.Task
+		return x.JobId
 	}
-	return nil
+	return ""
+}
+
+func (x *TaskChange) GetJobName() string {
+	if x != nil {
+		return x.JobName
+	}
+	return ""
+}
+
+func (x *TaskChange) GetPoolId() string {
+	if x != nil {
+		return x.PoolId
+	}
+	return ""
+}
+
+func (x *TaskChange) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *TaskChange) GetInstance() uint32 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
+func (x *TaskChange) GetState() InstanceState {
+	if x != nil {
+		return x.State
+	}
+	return InstanceState_INSTANCE_STATE_UNSPECIFIED
+}
+
+func (x *TaskChange) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *TaskChange) GetRunState() RunState {
+	if x != nil {
+		return x.RunState
+	}
+	return RunState_RUN_STATE_UNSPECIFIED
+}
+
+func (x *TaskChange) GetHealthy() bool {
+	if x != nil {
+		return x.Healthy
+	}
+	return false
+}
+
+func (x *TaskChange) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
+}
+
+func (x *TaskChange) GetExitCode() int32 {
+	if x != nil && x.ExitCode != nil {
+		return *x.ExitCode
+	}
+	return 0
+}
+
+func (x *TaskChange) GetHostId() string {
+	if x != nil {
+		return x.HostId
+	}
+	return ""
 }
 
 // PoolChange is an event about a pool.
 type PoolChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The pool, without usage and entitlement.
-	Pool *Pool `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Its id.
+	PoolId string `protobuf:"bytes,1,opt,name=pool_id,json=poolId,proto3" json:"pool_id,omitempty"`
+	// Its name, the last part of its path.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Its path now. Empty: it is gone.
+	Pool string `protobuf:"bytes,3,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Its version.
+	Version uint64 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`
 	// It was removed.
-	Deleted       bool `protobuf:"varint,2,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	Deleted       bool `protobuf:"varint,5,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -516,11 +675,32 @@ func (*PoolChange) Descriptor() ([]byte, []int) {
 	return file_paceline_v1_event_service_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *PoolChange) GetPool() *Pool {
+func (x *PoolChange) GetPoolId() string {
+	if x != nil {
+		return x.PoolId
+	}
+	return ""
+}
+
+func (x *PoolChange) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PoolChange) GetPool() string {
 	if x != nil {
 		return x.Pool
 	}
-	return nil
+	return ""
+}
+
+func (x *PoolChange) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
 }
 
 func (x *PoolChange) GetDeleted() bool {
@@ -533,10 +713,10 @@ func (x *PoolChange) GetDeleted() bool {
 // HostChange is an event about a host.
 type HostChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The host.
-	Host *Host `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
-	// It left its cluster.
-	Removed       bool `protobuf:"varint,2,opt,name=removed,proto3" json:"removed,omitempty"`
+	// Its id.
+	HostId string `protobuf:"bytes,1,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
+	// Its name.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -571,25 +751,25 @@ func (*HostChange) Descriptor() ([]byte, []int) {
 	return file_paceline_v1_event_service_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *HostChange) GetHost() *Host {
+func (x *HostChange) GetHostId() string {
 	if x != nil {
-		return x.Host
+		return x.HostId
 	}
-	return nil
+	return ""
 }
 
-func (x *HostChange) GetRemoved() bool {
+func (x *HostChange) GetName() string {
 	if x != nil {
-		return x.Removed
+		return x.Name
 	}
-	return false
+	return ""
 }
 
 var File_paceline_v1_event_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_event_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1fpaceline/v1/event_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1epaceline/v1/host_service.proto\x1a\x15paceline/v1/job.proto\x1a\x1epaceline/v1/pool_service.proto\"\xaf\x01\n" +
+	"\x1fpaceline/v1/event_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17paceline/v1/state.proto\"\xaf\x01\n" +
 	"\x12WatchEventsRequest\x12 \n" +
 	"\x06cursor\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\x06cursor\x12\x1c\n" +
 	"\x04pool\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\x04pool\x12\x1a\n" +
@@ -597,33 +777,56 @@ const file_paceline_v1_event_service_proto_rawDesc = "" +
 	"\x05kinds\x18\x04 \x03(\x0e2\x16.paceline.v1.EventKindB\x0f\xbaH\f\x92\x01\t\x10\x10\"\x05\x82\x01\x02\x10\x01R\x05kinds\"Y\n" +
 	"\x13WatchEventsResponse\x12*\n" +
 	"\x06events\x18\x01 \x03(\v2\x12.paceline.v1.EventR\x06events\x12\x16\n" +
-	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"\xe6\x02\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"\xce\x02\n" +
 	"\x05Event\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1c\n" +
-	"\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x16\n" +
-	"\x06tenant\x18\x04 \x01(\tR\x06tenant\x12\x18\n" +
-	"\amessage\x18\x05 \x01(\tR\amessage\x12*\n" +
+	"\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12*\n" +
 	"\x03job\x18\n" +
 	" \x01(\v2\x16.paceline.v1.JobChangeH\x00R\x03job\x12-\n" +
 	"\x04task\x18\v \x01(\v2\x17.paceline.v1.TaskChangeH\x00R\x04task\x12-\n" +
 	"\x04pool\x18\f \x01(\v2\x17.paceline.v1.PoolChangeH\x00R\x04pool\x12-\n" +
 	"\x04host\x18\r \x01(\v2\x17.paceline.v1.HostChangeH\x00R\x04hostB\b\n" +
-	"\x06change\"P\n" +
-	"\tJobChange\x12)\n" +
-	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\x12\x18\n" +
-	"\adeleted\x18\x02 \x01(\bR\adeleted\"3\n" +
+	"\x06change\"\xa2\x02\n" +
+	"\tJobChange\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n" +
+	"\bjob_name\x18\x02 \x01(\tR\ajobName\x12\x17\n" +
+	"\apool_id\x18\x03 \x01(\tR\x06poolId\x12\x12\n" +
+	"\x04pool\x18\x04 \x01(\tR\x04pool\x12+\n" +
+	"\x05state\x18\x05 \x01(\x0e2\x15.paceline.v1.JobStateR\x05state\x12(\n" +
+	"\x04goal\x18\x06 \x01(\x0e2\x14.paceline.v1.JobGoalR\x04goal\x12+\n" +
+	"\x06reason\x18\a \x01(\x0e2\x13.paceline.v1.ReasonR\x06reason\x12\x18\n" +
+	"\aversion\x18\b \x01(\x04R\aversion\x12\x18\n" +
+	"\adeleted\x18\t \x01(\bR\adeleted\"\x94\x03\n" +
 	"\n" +
-	"TaskChange\x12%\n" +
-	"\x04task\x18\x01 \x01(\v2\x11.paceline.v1.TaskR\x04task\"M\n" +
+	"TaskChange\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n" +
+	"\bjob_name\x18\x02 \x01(\tR\ajobName\x12\x17\n" +
+	"\apool_id\x18\x03 \x01(\tR\x06poolId\x12\x12\n" +
+	"\x04pool\x18\x04 \x01(\tR\x04pool\x12\x1a\n" +
+	"\binstance\x18\x05 \x01(\rR\binstance\x120\n" +
+	"\x05state\x18\x06 \x01(\x0e2\x1a.paceline.v1.InstanceStateR\x05state\x12\x15\n" +
+	"\x06run_id\x18\a \x01(\tR\x05runId\x122\n" +
+	"\trun_state\x18\b \x01(\x0e2\x15.paceline.v1.RunStateR\brunState\x12\x18\n" +
+	"\ahealthy\x18\t \x01(\bR\ahealthy\x12+\n" +
+	"\x06reason\x18\n" +
+	" \x01(\x0e2\x13.paceline.v1.ReasonR\x06reason\x12 \n" +
+	"\texit_code\x18\v \x01(\x05H\x00R\bexitCode\x88\x01\x01\x12\x17\n" +
+	"\ahost_id\x18\f \x01(\tR\x06hostIdB\f\n" +
 	"\n" +
-	"PoolChange\x12%\n" +
-	"\x04pool\x18\x01 \x01(\v2\x11.paceline.v1.PoolR\x04pool\x12\x18\n" +
-	"\adeleted\x18\x02 \x01(\bR\adeleted\"M\n" +
+	"_exit_code\"\x81\x01\n" +
 	"\n" +
-	"HostChange\x12%\n" +
-	"\x04host\x18\x01 \x01(\v2\x11.paceline.v1.HostR\x04host\x12\x18\n" +
-	"\aremoved\x18\x02 \x01(\bR\aremoved*z\n" +
+	"PoolChange\x12\x17\n" +
+	"\apool_id\x18\x01 \x01(\tR\x06poolId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04pool\x18\x03 \x01(\tR\x04pool\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x04R\aversion\x12\x18\n" +
+	"\adeleted\x18\x05 \x01(\bR\adeleted\"9\n" +
+	"\n" +
+	"HostChange\x12\x17\n" +
+	"\ahost_id\x18\x01 \x01(\tR\x06hostId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name*z\n" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eEVENT_KIND_JOB\x10\x01\x12\x13\n" +
@@ -657,10 +860,11 @@ var file_paceline_v1_event_service_proto_goTypes = []any{
 	(*PoolChange)(nil),            // 6: paceline.v1.PoolChange
 	(*HostChange)(nil),            // 7: paceline.v1.HostChange
 	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
-	(*JobSummary)(nil),            // 9: paceline.v1.JobSummary
-	(*Task)(nil),                  // 10: paceline.v1.Task
-	(*Pool)(nil),                  // 11: paceline.v1.Pool
-	(*Host)(nil),                  // 12: paceline.v1.Host
+	(JobState)(0),                 // 9: paceline.v1.JobState
+	(JobGoal)(0),                  // 10: paceline.v1.JobGoal
+	(Reason)(0),                   // 11: paceline.v1.Reason
+	(InstanceState)(0),            // 12: paceline.v1.InstanceState
+	(RunState)(0),                 // 13: paceline.v1.RunState
 }
 var file_paceline_v1_event_service_proto_depIdxs = []int32{
 	0,  // 0: paceline.v1.WatchEventsRequest.kinds:type_name -> paceline.v1.EventKind
@@ -670,17 +874,19 @@ var file_paceline_v1_event_service_proto_depIdxs = []int32{
 	5,  // 4: paceline.v1.Event.task:type_name -> paceline.v1.TaskChange
 	6,  // 5: paceline.v1.Event.pool:type_name -> paceline.v1.PoolChange
 	7,  // 6: paceline.v1.Event.host:type_name -> paceline.v1.HostChange
-	9,  // 7: paceline.v1.JobChange.job:type_name -> paceline.v1.JobSummary
-	10, // 8: paceline.v1.TaskChange.task:type_name -> paceline.v1.Task
-	11, // 9: paceline.v1.PoolChange.pool:type_name -> paceline.v1.Pool
-	12, // 10: paceline.v1.HostChange.host:type_name -> paceline.v1.Host
-	1,  // 11: paceline.v1.EventService.WatchEvents:input_type -> paceline.v1.WatchEventsRequest
-	2,  // 12: paceline.v1.EventService.WatchEvents:output_type -> paceline.v1.WatchEventsResponse
-	12, // [12:13] is the sub-list for method output_type
-	11, // [11:12] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	9,  // 7: paceline.v1.JobChange.state:type_name -> paceline.v1.JobState
+	10, // 8: paceline.v1.JobChange.goal:type_name -> paceline.v1.JobGoal
+	11, // 9: paceline.v1.JobChange.reason:type_name -> paceline.v1.Reason
+	12, // 10: paceline.v1.TaskChange.state:type_name -> paceline.v1.InstanceState
+	13, // 11: paceline.v1.TaskChange.run_state:type_name -> paceline.v1.RunState
+	11, // 12: paceline.v1.TaskChange.reason:type_name -> paceline.v1.Reason
+	1,  // 13: paceline.v1.EventService.WatchEvents:input_type -> paceline.v1.WatchEventsRequest
+	2,  // 14: paceline.v1.EventService.WatchEvents:output_type -> paceline.v1.WatchEventsResponse
+	14, // [14:15] is the sub-list for method output_type
+	13, // [13:14] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_event_service_proto_init() }
@@ -688,15 +894,14 @@ func file_paceline_v1_event_service_proto_init() {
 	if File_paceline_v1_event_service_proto != nil {
 		return
 	}
-	file_paceline_v1_host_service_proto_init()
-	file_paceline_v1_job_proto_init()
-	file_paceline_v1_pool_service_proto_init()
+	file_paceline_v1_state_proto_init()
 	file_paceline_v1_event_service_proto_msgTypes[2].OneofWrappers = []any{
 		(*Event_Job)(nil),
 		(*Event_Task)(nil),
 		(*Event_Pool)(nil),
 		(*Event_Host)(nil),
 	}
+	file_paceline_v1_event_service_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

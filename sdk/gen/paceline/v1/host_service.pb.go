@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -49,8 +50,8 @@ type Host struct {
 	Devices []*Device `protobuf:"bytes,11,rep,name=devices,proto3" json:"devices,omitempty"`
 	// Live runs on it.
 	Runs uint32 `protobuf:"varint,12,opt,name=runs,proto3" json:"runs,omitempty"`
-	// What its cluster can do. Set by GetHost.
-	Capabilities  *ClusterCapabilities `protobuf:"bytes,13,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
+	// When its state or inventory last changed.
+	ChangeTime    *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=change_time,json=changeTime,proto3" json:"change_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -169,9 +170,9 @@ func (x *Host) GetRuns() uint32 {
 	return 0
 }
 
-func (x *Host) GetCapabilities() *ClusterCapabilities {
+func (x *Host) GetChangeTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.Capabilities
+		return x.ChangeTime
 	}
 	return nil
 }
@@ -231,88 +232,6 @@ func (x *Device) GetMilli() int64 {
 	return 0
 }
 
-// ClusterCapabilities is what a cluster can do.
-type ClusterCapabilities struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// It runs health checks beside tasks.
-	HealthChecks bool `protobuf:"varint,1,opt,name=health_checks,json=healthChecks,proto3" json:"health_checks,omitempty"`
-	// It keeps the output of runs.
-	Logs bool `protobuf:"varint,2,opt,name=logs,proto3" json:"logs,omitempty"`
-	// It enforces CPU and memory limits.
-	Isolation bool `protobuf:"varint,3,opt,name=isolation,proto3" json:"isolation,omitempty"`
-	// Its clock is not the wall clock.
-	VirtualTime bool `protobuf:"varint,4,opt,name=virtual_time,json=virtualTime,proto3" json:"virtual_time,omitempty"`
-	// What else a user should know.
-	Notes         []string `protobuf:"bytes,5,rep,name=notes,proto3" json:"notes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ClusterCapabilities) Reset() {
-	*x = ClusterCapabilities{}
-	mi := &file_paceline_v1_host_service_proto_msgTypes[2]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ClusterCapabilities) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ClusterCapabilities) ProtoMessage() {}
-
-func (x *ClusterCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_host_service_proto_msgTypes[2]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ClusterCapabilities.ProtoReflect.Descriptor instead.
-func (*ClusterCapabilities) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_host_service_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *ClusterCapabilities) GetHealthChecks() bool {
-	if x != nil {
-		return x.HealthChecks
-	}
-	return false
-}
-
-func (x *ClusterCapabilities) GetLogs() bool {
-	if x != nil {
-		return x.Logs
-	}
-	return false
-}
-
-func (x *ClusterCapabilities) GetIsolation() bool {
-	if x != nil {
-		return x.Isolation
-	}
-	return false
-}
-
-func (x *ClusterCapabilities) GetVirtualTime() bool {
-	if x != nil {
-		return x.VirtualTime
-	}
-	return false
-}
-
-func (x *ClusterCapabilities) GetNotes() []string {
-	if x != nil {
-		return x.Notes
-	}
-	return nil
-}
-
 // ListHostsRequest asks for hosts.
 type ListHostsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -334,7 +253,7 @@ type ListHostsRequest struct {
 
 func (x *ListHostsRequest) Reset() {
 	*x = ListHostsRequest{}
-	mi := &file_paceline_v1_host_service_proto_msgTypes[3]
+	mi := &file_paceline_v1_host_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -346,7 +265,7 @@ func (x *ListHostsRequest) String() string {
 func (*ListHostsRequest) ProtoMessage() {}
 
 func (x *ListHostsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_host_service_proto_msgTypes[3]
+	mi := &file_paceline_v1_host_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -359,7 +278,7 @@ func (x *ListHostsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHostsRequest.ProtoReflect.Descriptor instead.
 func (*ListHostsRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_host_service_proto_rawDescGZIP(), []int{3}
+	return file_paceline_v1_host_service_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ListHostsRequest) GetCluster() string {
@@ -419,7 +338,7 @@ type ListHostsResponse struct {
 
 func (x *ListHostsResponse) Reset() {
 	*x = ListHostsResponse{}
-	mi := &file_paceline_v1_host_service_proto_msgTypes[4]
+	mi := &file_paceline_v1_host_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +350,7 @@ func (x *ListHostsResponse) String() string {
 func (*ListHostsResponse) ProtoMessage() {}
 
 func (x *ListHostsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_host_service_proto_msgTypes[4]
+	mi := &file_paceline_v1_host_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +363,7 @@ func (x *ListHostsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHostsResponse.ProtoReflect.Descriptor instead.
 func (*ListHostsResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_host_service_proto_rawDescGZIP(), []int{4}
+	return file_paceline_v1_host_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ListHostsResponse) GetHosts() []*Host {
@@ -479,7 +398,7 @@ type GetHostRequest struct {
 
 func (x *GetHostRequest) Reset() {
 	*x = GetHostRequest{}
-	mi := &file_paceline_v1_host_service_proto_msgTypes[5]
+	mi := &file_paceline_v1_host_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -491,7 +410,7 @@ func (x *GetHostRequest) String() string {
 func (*GetHostRequest) ProtoMessage() {}
 
 func (x *GetHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_host_service_proto_msgTypes[5]
+	mi := &file_paceline_v1_host_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -504,7 +423,7 @@ func (x *GetHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostRequest.ProtoReflect.Descriptor instead.
 func (*GetHostRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_host_service_proto_rawDescGZIP(), []int{5}
+	return file_paceline_v1_host_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetHostRequest) GetHost() string {
@@ -525,7 +444,7 @@ type GetHostResponse struct {
 
 func (x *GetHostResponse) Reset() {
 	*x = GetHostResponse{}
-	mi := &file_paceline_v1_host_service_proto_msgTypes[6]
+	mi := &file_paceline_v1_host_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -537,7 +456,7 @@ func (x *GetHostResponse) String() string {
 func (*GetHostResponse) ProtoMessage() {}
 
 func (x *GetHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_host_service_proto_msgTypes[6]
+	mi := &file_paceline_v1_host_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -550,10 +469,194 @@ func (x *GetHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostResponse.ProtoReflect.Descriptor instead.
 func (*GetHostResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_host_service_proto_rawDescGZIP(), []int{6}
+	return file_paceline_v1_host_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetHostResponse) GetHost() *Host {
+	if x != nil {
+		return x.Host
+	}
+	return nil
+}
+
+// DrainHostRequest asks to keep new work from a host.
+type DrainHostRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id, or cluster/name.
+	Host          string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainHostRequest) Reset() {
+	*x = DrainHostRequest{}
+	mi := &file_paceline_v1_host_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainHostRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainHostRequest) ProtoMessage() {}
+
+func (x *DrainHostRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_host_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainHostRequest.ProtoReflect.Descriptor instead.
+func (*DrainHostRequest) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_host_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *DrainHostRequest) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+// DrainHostResponse tells of the host.
+type DrainHostResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The host as it stands.
+	Host          *Host `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainHostResponse) Reset() {
+	*x = DrainHostResponse{}
+	mi := &file_paceline_v1_host_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainHostResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainHostResponse) ProtoMessage() {}
+
+func (x *DrainHostResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_host_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainHostResponse.ProtoReflect.Descriptor instead.
+func (*DrainHostResponse) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_host_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DrainHostResponse) GetHost() *Host {
+	if x != nil {
+		return x.Host
+	}
+	return nil
+}
+
+// UndrainHostRequest asks to let a host take work again.
+type UndrainHostRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id, or cluster/name.
+	Host          string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UndrainHostRequest) Reset() {
+	*x = UndrainHostRequest{}
+	mi := &file_paceline_v1_host_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UndrainHostRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UndrainHostRequest) ProtoMessage() {}
+
+func (x *UndrainHostRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_host_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UndrainHostRequest.ProtoReflect.Descriptor instead.
+func (*UndrainHostRequest) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_host_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *UndrainHostRequest) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+// UndrainHostResponse tells of the host.
+type UndrainHostResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The host as it stands.
+	Host          *Host `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UndrainHostResponse) Reset() {
+	*x = UndrainHostResponse{}
+	mi := &file_paceline_v1_host_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UndrainHostResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UndrainHostResponse) ProtoMessage() {}
+
+func (x *UndrainHostResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_host_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UndrainHostResponse.ProtoReflect.Descriptor instead.
+func (*UndrainHostResponse) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_host_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *UndrainHostResponse) GetHost() *Host {
 	if x != nil {
 		return x.Host
 	}
@@ -564,7 +667,7 @@ var File_paceline_v1_host_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_host_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1epaceline/v1/host_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1apaceline/v1/resource.proto\x1a\x17paceline/v1/state.proto\"\xc9\x04\n" +
+	"\x1epaceline/v1/host_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\x1a\x17paceline/v1/state.proto\"\xc0\x04\n" +
 	"\x04Host\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x12\n" +
@@ -580,20 +683,15 @@ const file_paceline_v1_host_service_proto_rawDesc = "" +
 	"\x04used\x18\n" +
 	" \x01(\v2\x17.paceline.v1.QuantitiesR\x04used\x12-\n" +
 	"\adevices\x18\v \x03(\v2\x13.paceline.v1.DeviceR\adevices\x12\x12\n" +
-	"\x04runs\x18\f \x01(\rR\x04runs\x12D\n" +
-	"\fcapabilities\x18\r \x01(\v2 .paceline.v1.ClusterCapabilitiesR\fcapabilities\x1a=\n" +
+	"\x04runs\x18\f \x01(\rR\x04runs\x12;\n" +
+	"\vchange_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"changeTime\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"4\n" +
 	"\x06Device\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n" +
-	"\x05milli\x18\x02 \x01(\x03R\x05milli\"\xa5\x01\n" +
-	"\x13ClusterCapabilities\x12#\n" +
-	"\rhealth_checks\x18\x01 \x01(\bR\fhealthChecks\x12\x12\n" +
-	"\x04logs\x18\x02 \x01(\bR\x04logs\x12\x1c\n" +
-	"\tisolation\x18\x03 \x01(\bR\tisolation\x12!\n" +
-	"\fvirtual_time\x18\x04 \x01(\bR\vvirtualTime\x12\x14\n" +
-	"\x05notes\x18\x05 \x03(\tR\x05notes\"\x86\x03\n" +
+	"\x05milli\x18\x02 \x01(\x03R\x05milli\"\x86\x03\n" +
 	"\x10ListHostsRequest\x12!\n" +
 	"\acluster\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18?R\acluster\x12$\n" +
 	"\thost_pool\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18?R\bhostPool\x12?\n" +
@@ -616,10 +714,22 @@ const file_paceline_v1_host_service_proto_rawDesc = "" +
 	"\x04host\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc0\x02R\x04host\"8\n" +
 	"\x0fGetHostResponse\x12%\n" +
-	"\x04host\x18\x01 \x01(\v2\x11.paceline.v1.HostR\x04host2\xa9\x01\n" +
+	"\x04host\x18\x01 \x01(\v2\x11.paceline.v1.HostR\x04host\"2\n" +
+	"\x10DrainHostRequest\x12\x1e\n" +
+	"\x04host\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc0\x02R\x04host\":\n" +
+	"\x11DrainHostResponse\x12%\n" +
+	"\x04host\x18\x01 \x01(\v2\x11.paceline.v1.HostR\x04host\"4\n" +
+	"\x12UndrainHostRequest\x12\x1e\n" +
+	"\x04host\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc0\x02R\x04host\"<\n" +
+	"\x13UndrainHostResponse\x12%\n" +
+	"\x04host\x18\x01 \x01(\v2\x11.paceline.v1.HostR\x04host2\xd1\x02\n" +
 	"\vHostService\x12O\n" +
 	"\tListHosts\x12\x1d.paceline.v1.ListHostsRequest\x1a\x1e.paceline.v1.ListHostsResponse\"\x03\x90\x02\x01\x12I\n" +
-	"\aGetHost\x12\x1b.paceline.v1.GetHostRequest\x1a\x1c.paceline.v1.GetHostResponse\"\x03\x90\x02\x01BCZAgithub.com/paceline-sched/paceline/sdk/gen/paceline/v1;pacelinev1b\x06proto3"
+	"\aGetHost\x12\x1b.paceline.v1.GetHostRequest\x1a\x1c.paceline.v1.GetHostResponse\"\x03\x90\x02\x01\x12O\n" +
+	"\tDrainHost\x12\x1d.paceline.v1.DrainHostRequest\x1a\x1e.paceline.v1.DrainHostResponse\"\x03\x90\x02\x02\x12U\n" +
+	"\vUndrainHost\x12\x1f.paceline.v1.UndrainHostRequest\x1a .paceline.v1.UndrainHostResponse\"\x03\x90\x02\x02BCZAgithub.com/paceline-sched/paceline/sdk/gen/paceline/v1;pacelinev1b\x06proto3"
 
 var (
 	file_paceline_v1_host_service_proto_rawDescOnce sync.Once
@@ -633,41 +743,51 @@ func file_paceline_v1_host_service_proto_rawDescGZIP() []byte {
 	return file_paceline_v1_host_service_proto_rawDescData
 }
 
-var file_paceline_v1_host_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_paceline_v1_host_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_paceline_v1_host_service_proto_goTypes = []any{
-	(*Host)(nil),                // 0: paceline.v1.Host
-	(*Device)(nil),              // 1: paceline.v1.Device
-	(*ClusterCapabilities)(nil), // 2: paceline.v1.ClusterCapabilities
-	(*ListHostsRequest)(nil),    // 3: paceline.v1.ListHostsRequest
-	(*ListHostsResponse)(nil),   // 4: paceline.v1.ListHostsResponse
-	(*GetHostRequest)(nil),      // 5: paceline.v1.GetHostRequest
-	(*GetHostResponse)(nil),     // 6: paceline.v1.GetHostResponse
-	nil,                         // 7: paceline.v1.Host.AttributesEntry
-	nil,                         // 8: paceline.v1.ListHostsRequest.AttributesEntry
-	(HostState)(0),              // 9: paceline.v1.HostState
-	(*Quantities)(nil),          // 10: paceline.v1.Quantities
+	(*Host)(nil),                  // 0: paceline.v1.Host
+	(*Device)(nil),                // 1: paceline.v1.Device
+	(*ListHostsRequest)(nil),      // 2: paceline.v1.ListHostsRequest
+	(*ListHostsResponse)(nil),     // 3: paceline.v1.ListHostsResponse
+	(*GetHostRequest)(nil),        // 4: paceline.v1.GetHostRequest
+	(*GetHostResponse)(nil),       // 5: paceline.v1.GetHostResponse
+	(*DrainHostRequest)(nil),      // 6: paceline.v1.DrainHostRequest
+	(*DrainHostResponse)(nil),     // 7: paceline.v1.DrainHostResponse
+	(*UndrainHostRequest)(nil),    // 8: paceline.v1.UndrainHostRequest
+	(*UndrainHostResponse)(nil),   // 9: paceline.v1.UndrainHostResponse
+	nil,                           // 10: paceline.v1.Host.AttributesEntry
+	nil,                           // 11: paceline.v1.ListHostsRequest.AttributesEntry
+	(HostState)(0),                // 12: paceline.v1.HostState
+	(*Quantities)(nil),            // 13: paceline.v1.Quantities
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
 }
 var file_paceline_v1_host_service_proto_depIdxs = []int32{
-	9,  // 0: paceline.v1.Host.state:type_name -> paceline.v1.HostState
-	7,  // 1: paceline.v1.Host.attributes:type_name -> paceline.v1.Host.AttributesEntry
-	10, // 2: paceline.v1.Host.capacity:type_name -> paceline.v1.Quantities
-	10, // 3: paceline.v1.Host.foreign:type_name -> paceline.v1.Quantities
-	10, // 4: paceline.v1.Host.used:type_name -> paceline.v1.Quantities
+	12, // 0: paceline.v1.Host.state:type_name -> paceline.v1.HostState
+	10, // 1: paceline.v1.Host.attributes:type_name -> paceline.v1.Host.AttributesEntry
+	13, // 2: paceline.v1.Host.capacity:type_name -> paceline.v1.Quantities
+	13, // 3: paceline.v1.Host.foreign:type_name -> paceline.v1.Quantities
+	13, // 4: paceline.v1.Host.used:type_name -> paceline.v1.Quantities
 	1,  // 5: paceline.v1.Host.devices:type_name -> paceline.v1.Device
-	2,  // 6: paceline.v1.Host.capabilities:type_name -> paceline.v1.ClusterCapabilities
-	9,  // 7: paceline.v1.ListHostsRequest.states:type_name -> paceline.v1.HostState
-	8,  // 8: paceline.v1.ListHostsRequest.attributes:type_name -> paceline.v1.ListHostsRequest.AttributesEntry
+	14, // 6: paceline.v1.Host.change_time:type_name -> google.protobuf.Timestamp
+	12, // 7: paceline.v1.ListHostsRequest.states:type_name -> paceline.v1.HostState
+	11, // 8: paceline.v1.ListHostsRequest.attributes:type_name -> paceline.v1.ListHostsRequest.AttributesEntry
 	0,  // 9: paceline.v1.ListHostsResponse.hosts:type_name -> paceline.v1.Host
 	0,  // 10: paceline.v1.GetHostResponse.host:type_name -> paceline.v1.Host
-	3,  // 11: paceline.v1.HostService.ListHosts:input_type -> paceline.v1.ListHostsRequest
-	5,  // 12: paceline.v1.HostService.GetHost:input_type -> paceline.v1.GetHostRequest
-	4,  // 13: paceline.v1.HostService.ListHosts:output_type -> paceline.v1.ListHostsResponse
-	6,  // 14: paceline.v1.HostService.GetHost:output_type -> paceline.v1.GetHostResponse
-	13, // [13:15] is the sub-list for method output_type
-	11, // [11:13] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	0,  // 11: paceline.v1.DrainHostResponse.host:type_name -> paceline.v1.Host
+	0,  // 12: paceline.v1.UndrainHostResponse.host:type_name -> paceline.v1.Host
+	2,  // 13: paceline.v1.HostService.ListHosts:input_type -> paceline.v1.ListHostsRequest
+	4,  // 14: paceline.v1.HostService.GetHost:input_type -> paceline.v1.GetHostRequest
+	6,  // 15: paceline.v1.HostService.DrainHost:input_type -> paceline.v1.DrainHostRequest
+	8,  // 16: paceline.v1.HostService.UndrainHost:input_type -> paceline.v1.UndrainHostRequest
+	3,  // 17: paceline.v1.HostService.ListHosts:output_type -> paceline.v1.ListHostsResponse
+	5,  // 18: paceline.v1.HostService.GetHost:output_type -> paceline.v1.GetHostResponse
+	7,  // 19: paceline.v1.HostService.DrainHost:output_type -> paceline.v1.DrainHostResponse
+	9,  // 20: paceline.v1.HostService.UndrainHost:output_type -> paceline.v1.UndrainHostResponse
+	17, // [17:21] is the sub-list for method output_type
+	13, // [13:17] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_host_service_proto_init() }
@@ -683,7 +803,7 @@ func file_paceline_v1_host_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_host_service_proto_rawDesc), len(file_paceline_v1_host_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

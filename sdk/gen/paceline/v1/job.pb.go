@@ -9,7 +9,6 @@ package pacelinev1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
-	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -30,8 +29,8 @@ type Job struct {
 	Summary *JobSummary `protobuf:"bytes,1,opt,name=summary,proto3" json:"summary,omitempty"`
 	// What was asked for, defaults filled in.
 	Spec *JobSpec `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
-	// Why instances wait, when some do.
-	Pending       *PendingSummary `protobuf:"bytes,3,opt,name=pending,proto3" json:"pending,omitempty"`
+	// Why instances wait, when some do: the reason that matters most.
+	Pending       *Pending `protobuf:"bytes,3,opt,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -80,7 +79,7 @@ func (x *Job) GetSpec() *JobSpec {
 	return nil
 }
 
-func (x *Job) GetPending() *PendingSummary {
+func (x *Job) GetPending() *Pending {
 	if x != nil {
 		return x.Pending
 	}
@@ -114,8 +113,6 @@ type JobSummary struct {
 	Goal JobGoal `protobuf:"varint,11,opt,name=goal,proto3,enum=paceline.v1.JobGoal" json:"goal,omitempty"`
 	// Why it is in its state, once there is more to say than the state does.
 	Reason Reason `protobuf:"varint,12,opt,name=reason,proto3,enum=paceline.v1.Reason" json:"reason,omitempty"`
-	// The same for people.
-	Message string `protobuf:"bytes,13,opt,name=message,proto3" json:"message,omitempty"`
 	// Grows with every change that a user makes; expected_version of requests is compared with it.
 	Version uint64 `protobuf:"varint,14,opt,name=version,proto3" json:"version,omitempty"`
 	// Grows with every new spec.
@@ -124,18 +121,20 @@ type JobSummary struct {
 	InstanceCounts *InstanceCounts `protobuf:"bytes,16,opt,name=instance_counts,json=instanceCounts,proto3" json:"instance_counts,omitempty"`
 	// Its latest runs by state.
 	RunCounts *RunCounts `protobuf:"bytes,17,opt,name=run_counts,json=runCounts,proto3" json:"run_counts,omitempty"`
-	// Runs that failed so far.
-	Failures uint64 `protobuf:"varint,18,opt,name=failures,proto3" json:"failures,omitempty"`
+	// Running instances that are healthy.
+	Healthy uint32 `protobuf:"varint,18,opt,name=healthy,proto3" json:"healthy,omitempty"`
 	// The principal that submitted it.
 	Submitter string `protobuf:"bytes,19,opt,name=submitter,proto3" json:"submitter,omitempty"`
 	// When it was accepted.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// When its first run was placed.
+	// When its first run came to run.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// When it reached a terminal state.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
 	// When it will fail if it has not ended.
-	Deadline      *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	Deadline *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// A restart is in progress.
+	Restarting    bool `protobuf:"varint,24,opt,name=restarting,proto3" json:"restarting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -254,13 +253,6 @@ func (x *JobSummary) GetReason() Reason {
 	return Reason_REASON_UNSPECIFIED
 }
 
-func (x *JobSummary) GetMessage() string {
-	if x != nil {
-		return x.Message
-	}
-	return ""
-}
-
 func (x *JobSummary) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
@@ -289,9 +281,9 @@ func (x *JobSummary) GetRunCounts() *RunCounts {
 	return nil
 }
 
-func (x *JobSummary) GetFailures() uint64 {
+func (x *JobSummary) GetHealthy() uint32 {
 	if x != nil {
-		return x.Failures
+		return x.Healthy
 	}
 	return 0
 }
@@ -329,6 +321,13 @@ func (x *JobSummary) GetDeadline() *timestamppb.Timestamp {
 		return x.Deadline
 	}
 	return nil
+}
+
+func (x *JobSummary) GetRestarting() bool {
+	if x != nil {
+		return x.Restarting
+	}
+	return false
 }
 
 // InstanceCounts counts instances by state.
@@ -567,84 +566,30 @@ func (x *RunCounts) GetLost() uint32 {
 	return 0
 }
 
-// PendingSummary is why instances of a job wait, in short.
-type PendingSummary struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many wait.
-	Instances uint32 `protobuf:"varint,1,opt,name=instances,proto3" json:"instances,omitempty"`
-	// What keeps most of them.
-	Reason PendingReason `protobuf:"varint,2,opt,name=reason,proto3,enum=paceline.v1.PendingReason" json:"reason,omitempty"`
-	// The same for people, in one sentence.
-	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *PendingSummary) Reset() {
-	*x = PendingSummary{}
-	mi := &file_paceline_v1_job_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *PendingSummary) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*PendingSummary) ProtoMessage() {}
-
-func (x *PendingSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use PendingSummary.ProtoReflect.Descriptor instead.
-func (*PendingSummary) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *PendingSummary) GetInstances() uint32 {
-	if x != nil {
-		return x.Instances
-	}
-	return 0
-}
-
-func (x *PendingSummary) GetReason() PendingReason {
-	if x != nil {
-		return x.Reason
-	}
-	return PendingReason_PENDING_REASON_UNSPECIFIED
-}
-
-func (x *PendingSummary) GetMessage() string {
-	if x != nil {
-		return x.Message
-	}
-	return ""
-}
-
-// Explanation is why instances wait, in full: one entry per group of instances that wait for the same.
+// Explanation is why a job's instances wait.
 type Explanation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The job.
 	Job *JobSummary `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// The groups, largest first.
-	Groups        []*PendingGroup `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	// The reason that matters most. Unspecified: nothing waits.
+	Dominant PendingReason `protobuf:"varint,2,opt,name=dominant,proto3,enum=paceline.v1.PendingReason" json:"dominant,omitempty"`
+	// All reasons, in order of precedence.
+	Reasons []*Pending `protobuf:"bytes,3,rep,name=reasons,proto3" json:"reasons,omitempty"`
+	// The job's place in its pool's queue, from 1; 0: it is not in the queue.
+	QueuePosition uint32 `protobuf:"varint,4,opt,name=queue_position,json=queuePosition,proto3" json:"queue_position,omitempty"`
+	// Jobs and gangs in the queue.
+	QueueLength uint32 `protobuf:"varint,5,opt,name=queue_length,json=queueLength,proto3" json:"queue_length,omitempty"`
+	// What the job's pool may use now.
+	PoolEntitlement *Quantities `protobuf:"bytes,6,opt,name=pool_entitlement,json=poolEntitlement,proto3" json:"pool_entitlement,omitempty"`
+	// What the job's pool uses.
+	PoolUsage     *Quantities `protobuf:"bytes,7,opt,name=pool_usage,json=poolUsage,proto3" json:"pool_usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Explanation) Reset() {
 	*x = Explanation{}
-	mi := &file_paceline_v1_job_proto_msgTypes[5]
+	mi := &file_paceline_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -656,7 +601,7 @@ func (x *Explanation) String() string {
 func (*Explanation) ProtoMessage() {}
 
 func (x *Explanation) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[5]
+	mi := &file_paceline_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -669,7 +614,7 @@ func (x *Explanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
 func (*Explanation) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Explanation) GetJob() *JobSummary {
@@ -679,217 +624,92 @@ func (x *Explanation) GetJob() *JobSummary {
 	return nil
 }
 
-func (x *Explanation) GetGroups() []*PendingGroup {
+func (x *Explanation) GetDominant() PendingReason {
 	if x != nil {
-		return x.Groups
-	}
-	return nil
-}
-
-// PendingGroup is instances of one job that wait for the same.
-type PendingGroup struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which, as numbers and ranges; cut after 64 ranges.
-	Instances string `protobuf:"bytes,1,opt,name=instances,proto3" json:"instances,omitempty"`
-	// How many.
-	Count uint32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
-	// What keeps them.
-	Reason PendingReason `protobuf:"varint,3,opt,name=reason,proto3,enum=paceline.v1.PendingReason" json:"reason,omitempty"`
-	// The same for people, in one sentence.
-	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// Place in the pool's queue, from 1; 0 when they are not in a queue.
-	QueuePosition uint32 `protobuf:"varint,5,opt,name=queue_position,json=queuePosition,proto3" json:"queue_position,omitempty"`
-	// Tasks ahead of them in the queue.
-	QueueAhead uint32 `protobuf:"varint,6,opt,name=queue_ahead,json=queueAhead,proto3" json:"queue_ahead,omitempty"`
-	// What the pool lacks, when quota keeps them.
-	Shortfalls []*QuotaShortfall `protobuf:"bytes,7,rep,name=shortfalls,proto3" json:"shortfalls,omitempty"`
-	// Hosts looked at, when placement refused them.
-	Hosts uint32 `protobuf:"varint,8,opt,name=hosts,proto3" json:"hosts,omitempty"`
-	// Hosts by the reason for which they refused, most frequent first.
-	Refusals []*HostRefusal `protobuf:"bytes,9,rep,name=refusals,proto3" json:"refusals,omitempty"`
-	// No host would take the task even if it were empty.
-	NeverFits bool `protobuf:"varint,10,opt,name=never_fits,json=neverFits,proto3" json:"never_fits,omitempty"`
-	// For a refused gang: how many members would have found room.
-	GangLargest uint32 `protobuf:"varint,11,opt,name=gang_largest,json=gangLargest,proto3" json:"gang_largest,omitempty"`
-	// What would let them start, one sentence each, nearest first.
-	Remedies []string `protobuf:"bytes,12,rep,name=remedies,proto3" json:"remedies,omitempty"`
-	// When they may start, if that can be said.
-	EstimatedWait *durationpb.Duration `protobuf:"bytes,13,opt,name=estimated_wait,json=estimatedWait,proto3" json:"estimated_wait,omitempty"`
-	// Since when they wait.
-	Since *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=since,proto3" json:"since,omitempty"`
-	// When the reason was last established.
-	EvaluateTime  *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=evaluate_time,json=evaluateTime,proto3" json:"evaluate_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *PendingGroup) Reset() {
-	*x = PendingGroup{}
-	mi := &file_paceline_v1_job_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *PendingGroup) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*PendingGroup) ProtoMessage() {}
-
-func (x *PendingGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use PendingGroup.ProtoReflect.Descriptor instead.
-func (*PendingGroup) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *PendingGroup) GetInstances() string {
-	if x != nil {
-		return x.Instances
-	}
-	return ""
-}
-
-func (x *PendingGroup) GetCount() uint32 {
-	if x != nil {
-		return x.Count
-	}
-	return 0
-}
-
-func (x *PendingGroup) GetReason() PendingReason {
-	if x != nil {
-		return x.Reason
+		return x.Dominant
 	}
 	return PendingReason_PENDING_REASON_UNSPECIFIED
 }
 
-func (x *PendingGroup) GetMessage() string {
+func (x *Explanation) GetReasons() []*Pending {
 	if x != nil {
-		return x.Message
+		return x.Reasons
 	}
-	return ""
+	return nil
 }
 
-func (x *PendingGroup) GetQueuePosition() uint32 {
+func (x *Explanation) GetQueuePosition() uint32 {
 	if x != nil {
 		return x.QueuePosition
 	}
 	return 0
 }
 
-func (x *PendingGroup) GetQueueAhead() uint32 {
+func (x *Explanation) GetQueueLength() uint32 {
 	if x != nil {
-		return x.QueueAhead
+		return x.QueueLength
 	}
 	return 0
 }
 
-func (x *PendingGroup) GetShortfalls() []*QuotaShortfall {
+func (x *Explanation) GetPoolEntitlement() *Quantities {
 	if x != nil {
-		return x.Shortfalls
+		return x.PoolEntitlement
 	}
 	return nil
 }
 
-func (x *PendingGroup) GetHosts() uint32 {
+func (x *Explanation) GetPoolUsage() *Quantities {
 	if x != nil {
-		return x.Hosts
-	}
-	return 0
-}
-
-func (x *PendingGroup) GetRefusals() []*HostRefusal {
-	if x != nil {
-		return x.Refusals
+		return x.PoolUsage
 	}
 	return nil
 }
 
-func (x *PendingGroup) GetNeverFits() bool {
-	if x != nil {
-		return x.NeverFits
-	}
-	return false
-}
-
-func (x *PendingGroup) GetGangLargest() uint32 {
-	if x != nil {
-		return x.GangLargest
-	}
-	return 0
-}
-
-func (x *PendingGroup) GetRemedies() []string {
-	if x != nil {
-		return x.Remedies
-	}
-	return nil
-}
-
-func (x *PendingGroup) GetEstimatedWait() *durationpb.Duration {
-	if x != nil {
-		return x.EstimatedWait
-	}
-	return nil
-}
-
-func (x *PendingGroup) GetSince() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Since
-	}
-	return nil
-}
-
-func (x *PendingGroup) GetEvaluateTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.EvaluateTime
-	}
-	return nil
-}
-
-// QuotaShortfall is one resource of which a pool has not enough.
-type QuotaShortfall struct {
+// Pending says why some instances of a job wait.
+type Pending struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The name of the resource.
-	Resource string `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
-	// The path of the pool that lacks it: the job's or one above.
-	Pool string `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
-	// What the waiting work needs of it.
-	Need int64 `protobuf:"varint,3,opt,name=need,proto3" json:"need,omitempty"`
-	// What the pool uses.
-	Usage int64 `protobuf:"varint,4,opt,name=usage,proto3" json:"usage,omitempty"`
-	// What the pool may use: its entitlement, reservation or limit, as the reason says.
-	Bound         int64 `protobuf:"varint,5,opt,name=bound,proto3" json:"bound,omitempty"`
+	// The reason.
+	Reason PendingReason `protobuf:"varint,1,opt,name=reason,proto3,enum=paceline.v1.PendingReason" json:"reason,omitempty"`
+	// How many instances wait for it.
+	Instances uint32 `protobuf:"varint,2,opt,name=instances,proto3" json:"instances,omitempty"`
+	// The reason for people, in one sentence with the figures that matter.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// With PENDING_REASON_RESERVATION and PENDING_REASON_ENTITLEMENT: the name of the scarcest resource.
+	Resource string `protobuf:"bytes,4,opt,name=resource,proto3" json:"resource,omitempty"`
+	// What is needed of it.
+	Needed int64 `protobuf:"varint,5,opt,name=needed,proto3" json:"needed,omitempty"`
+	// What is left of it.
+	Available int64 `protobuf:"varint,6,opt,name=available,proto3" json:"available,omitempty"`
+	// With PENDING_REASON_PLACEMENT and PENDING_REASON_NEVER_FITS: how many hosts were looked at.
+	Hosts uint32 `protobuf:"varint,7,opt,name=hosts,proto3" json:"hosts,omitempty"`
+	// Hosts by the reason for which they refused, most frequent first.
+	Refusals []*HostRefusal `protobuf:"bytes,8,rep,name=refusals,proto3" json:"refusals,omitempty"`
+	// For a refused gang: how many members would have found room.
+	GangLargest uint32 `protobuf:"varint,9,opt,name=gang_largest,json=gangLargest,proto3" json:"gang_largest,omitempty"`
+	// With PENDING_REASON_QUEUE: how many go first.
+	QueueAhead uint32 `protobuf:"varint,10,opt,name=queue_ahead,json=queueAhead,proto3" json:"queue_ahead,omitempty"`
+	// With PENDING_REASON_BACKING_OFF: when the next try is due.
+	RetryTime     *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=retry_time,json=retryTime,proto3" json:"retry_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *QuotaShortfall) Reset() {
-	*x = QuotaShortfall{}
-	mi := &file_paceline_v1_job_proto_msgTypes[7]
+func (x *Pending) Reset() {
+	*x = Pending{}
+	mi := &file_paceline_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *QuotaShortfall) String() string {
+func (x *Pending) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*QuotaShortfall) ProtoMessage() {}
+func (*Pending) ProtoMessage() {}
 
-func (x *QuotaShortfall) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[7]
+func (x *Pending) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,51 +720,93 @@ func (x *QuotaShortfall) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use QuotaShortfall.ProtoReflect.Descriptor instead.
-func (*QuotaShortfall) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{7}
+// Deprecated: Use Pending.ProtoReflect.Descriptor instead.
+func (*Pending) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *QuotaShortfall) GetResource() string {
+func (x *Pending) GetReason() PendingReason {
+	if x != nil {
+		return x.Reason
+	}
+	return PendingReason_PENDING_REASON_UNSPECIFIED
+}
+
+func (x *Pending) GetInstances() uint32 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *Pending) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Pending) GetResource() string {
 	if x != nil {
 		return x.Resource
 	}
 	return ""
 }
 
-func (x *QuotaShortfall) GetPool() string {
+func (x *Pending) GetNeeded() int64 {
 	if x != nil {
-		return x.Pool
-	}
-	return ""
-}
-
-func (x *QuotaShortfall) GetNeed() int64 {
-	if x != nil {
-		return x.Need
+		return x.Needed
 	}
 	return 0
 }
 
-func (x *QuotaShortfall) GetUsage() int64 {
+func (x *Pending) GetAvailable() int64 {
 	if x != nil {
-		return x.Usage
+		return x.Available
 	}
 	return 0
 }
 
-func (x *QuotaShortfall) GetBound() int64 {
+func (x *Pending) GetHosts() uint32 {
 	if x != nil {
-		return x.Bound
+		return x.Hosts
 	}
 	return 0
+}
+
+func (x *Pending) GetRefusals() []*HostRefusal {
+	if x != nil {
+		return x.Refusals
+	}
+	return nil
+}
+
+func (x *Pending) GetGangLargest() uint32 {
+	if x != nil {
+		return x.GangLargest
+	}
+	return 0
+}
+
+func (x *Pending) GetQueueAhead() uint32 {
+	if x != nil {
+		return x.QueueAhead
+	}
+	return 0
+}
+
+func (x *Pending) GetRetryTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RetryTime
+	}
+	return nil
 }
 
 // HostRefusal counts hosts that refuse a task for one reason.
 type HostRefusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The reason.
-	Reason PendingReason `protobuf:"varint,1,opt,name=reason,proto3,enum=paceline.v1.PendingReason" json:"reason,omitempty"`
+	Reason RefusalReason `protobuf:"varint,1,opt,name=reason,proto3,enum=paceline.v1.RefusalReason" json:"reason,omitempty"`
 	// How many hosts.
 	Hosts         uint32 `protobuf:"varint,2,opt,name=hosts,proto3" json:"hosts,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -953,7 +815,7 @@ type HostRefusal struct {
 
 func (x *HostRefusal) Reset() {
 	*x = HostRefusal{}
-	mi := &file_paceline_v1_job_proto_msgTypes[8]
+	mi := &file_paceline_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +827,7 @@ func (x *HostRefusal) String() string {
 func (*HostRefusal) ProtoMessage() {}
 
 func (x *HostRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[8]
+	mi := &file_paceline_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,14 +840,14 @@ func (x *HostRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRefusal.ProtoReflect.Descriptor instead.
 func (*HostRefusal) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *HostRefusal) GetReason() PendingReason {
+func (x *HostRefusal) GetReason() RefusalReason {
 	if x != nil {
 		return x.Reason
 	}
-	return PendingReason_PENDING_REASON_UNSPECIFIED
+	return RefusalReason_REFUSAL_REASON_UNSPECIFIED
 }
 
 func (x *HostRefusal) GetHosts() uint32 {
@@ -1014,17 +876,15 @@ type Task struct {
 	Message string `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
 	// The config version of its latest run, or of its next when it has none.
 	ConfigVersion uint64 `protobuf:"varint,8,opt,name=config_version,json=configVersion,proto3" json:"config_version,omitempty"`
-	// Runs that failed so far.
+	// Failures so far that count against max_retries.
 	Failures uint32 `protobuf:"varint,9,opt,name=failures,proto3" json:"failures,omitempty"`
 	// Its latest run. Absent: it never had one.
 	Run *Run `protobuf:"bytes,10,opt,name=run,proto3" json:"run,omitempty"`
 	// When it will be tried again, while it backs off.
 	RetryTime *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=retry_time,json=retryTime,proto3" json:"retry_time,omitempty"`
-	// What keeps it, while it waits.
-	PendingReason PendingReason `protobuf:"varint,12,opt,name=pending_reason,json=pendingReason,proto3,enum=paceline.v1.PendingReason" json:"pending_reason,omitempty"`
 	// When it came to its state.
 	StateTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=state_time,json=stateTime,proto3" json:"state_time,omitempty"`
-	// What one run of it needs, overrides included. Set by GetTask.
+	// What one run of it needs, overrides included.
 	Needs         *Quantities `protobuf:"bytes,14,opt,name=needs,proto3" json:"needs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1032,7 +892,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_paceline_v1_job_proto_msgTypes[9]
+	mi := &file_paceline_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +904,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[9]
+	mi := &file_paceline_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +917,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Task) GetJobId() string {
@@ -1137,13 +997,6 @@ func (x *Task) GetRetryTime() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Task) GetPendingReason() PendingReason {
-	if x != nil {
-		return x.PendingReason
-	}
-	return PendingReason_PENDING_REASON_UNSPECIFIED
-}
-
 func (x *Task) GetStateTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.StateTime
@@ -1173,7 +1026,7 @@ type Run struct {
 	Reason Reason `protobuf:"varint,5,opt,name=reason,proto3,enum=paceline.v1.Reason" json:"reason,omitempty"`
 	// The same for people.
 	Message string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
-	// Its exit code, when its process ended by itself.
+	// Its exit code, once it succeeded or failed.
 	ExitCode *int32 `protobuf:"varint,7,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
 	// The signal that ended it.
 	Signal int32 `protobuf:"varint,8,opt,name=signal,proto3" json:"signal,omitempty"`
@@ -1196,16 +1049,14 @@ type Run struct {
 	// When its process started.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// When it ended.
-	EndTime *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// Its transitions in order. Set in run histories.
-	Transitions   []*RunTransition `protobuf:"bytes,19,rep,name=transitions,proto3" json:"transitions,omitempty"`
+	EndTime       *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_paceline_v1_job_proto_msgTypes[10]
+	mi := &file_paceline_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1068,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[10]
+	mi := &file_paceline_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1081,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Run) GetId() string {
@@ -1359,86 +1210,6 @@ func (x *Run) GetEndTime() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Run) GetTransitions() []*RunTransition {
-	if x != nil {
-		return x.Transitions
-	}
-	return nil
-}
-
-// RunTransition is one change of a run's state.
-type RunTransition struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The state that it came to.
-	State RunState `protobuf:"varint,1,opt,name=state,proto3,enum=paceline.v1.RunState" json:"state,omitempty"`
-	// Why.
-	Reason Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=paceline.v1.Reason" json:"reason,omitempty"`
-	// When.
-	Time *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
-	// The same for people.
-	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RunTransition) Reset() {
-	*x = RunTransition{}
-	mi := &file_paceline_v1_job_proto_msgTypes[11]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RunTransition) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RunTransition) ProtoMessage() {}
-
-func (x *RunTransition) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[11]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RunTransition.ProtoReflect.Descriptor instead.
-func (*RunTransition) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{11}
-}
-
-func (x *RunTransition) GetState() RunState {
-	if x != nil {
-		return x.State
-	}
-	return RunState_RUN_STATE_UNSPECIFIED
-}
-
-func (x *RunTransition) GetReason() Reason {
-	if x != nil {
-		return x.Reason
-	}
-	return Reason_REASON_UNSPECIFIED
-}
-
-func (x *RunTransition) GetTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Time
-	}
-	return nil
-}
-
-func (x *RunTransition) GetMessage() string {
-	if x != nil {
-		return x.Message
-	}
-	return ""
-}
-
 // AssignedPort is a port that a run was given.
 type AssignedPort struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1452,7 +1223,7 @@ type AssignedPort struct {
 
 func (x *AssignedPort) Reset() {
 	*x = AssignedPort{}
-	mi := &file_paceline_v1_job_proto_msgTypes[12]
+	mi := &file_paceline_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1235,7 @@ func (x *AssignedPort) String() string {
 func (*AssignedPort) ProtoMessage() {}
 
 func (x *AssignedPort) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[12]
+	mi := &file_paceline_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1248,7 @@ func (x *AssignedPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedPort.ProtoReflect.Descriptor instead.
 func (*AssignedPort) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AssignedPort) GetName() string {
@@ -1498,11 +1269,11 @@ var File_paceline_v1_job_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x15paceline/v1/job.proto\x12\vpaceline.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/job_spec.proto\x1a\x1apaceline/v1/resource.proto\x1a\x17paceline/v1/state.proto\"\x99\x01\n" +
+	"\x15paceline/v1/job.proto\x12\vpaceline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/job_spec.proto\x1a\x1apaceline/v1/resource.proto\x1a\x17paceline/v1/state.proto\"\x92\x01\n" +
 	"\x03Job\x121\n" +
 	"\asummary\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\asummary\x12(\n" +
-	"\x04spec\x18\x02 \x01(\v2\x14.paceline.v1.JobSpecR\x04spec\x125\n" +
-	"\apending\x18\x03 \x01(\v2\x1b.paceline.v1.PendingSummaryR\apending\"\xcc\a\n" +
+	"\x04spec\x18\x02 \x01(\v2\x14.paceline.v1.JobSpecR\x04spec\x12.\n" +
+	"\apending\x18\x03 \x01(\v2\x14.paceline.v1.PendingR\apending\"\xd0\a\n" +
 	"\n" +
 	"JobSummary\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -1518,20 +1289,22 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	" \x01(\x0e2\x15.paceline.v1.JobStateR\x05state\x12(\n" +
 	"\x04goal\x18\v \x01(\x0e2\x14.paceline.v1.JobGoalR\x04goal\x12+\n" +
 	"\x06reason\x18\f \x01(\x0e2\x13.paceline.v1.ReasonR\x06reason\x12\x18\n" +
-	"\amessage\x18\r \x01(\tR\amessage\x12\x18\n" +
 	"\aversion\x18\x0e \x01(\x04R\aversion\x12%\n" +
 	"\x0econfig_version\x18\x0f \x01(\x04R\rconfigVersion\x12D\n" +
 	"\x0finstance_counts\x18\x10 \x01(\v2\x1b.paceline.v1.InstanceCountsR\x0einstanceCounts\x125\n" +
 	"\n" +
-	"run_counts\x18\x11 \x01(\v2\x16.paceline.v1.RunCountsR\trunCounts\x12\x1a\n" +
-	"\bfailures\x18\x12 \x01(\x04R\bfailures\x12\x1c\n" +
+	"run_counts\x18\x11 \x01(\v2\x16.paceline.v1.RunCountsR\trunCounts\x12\x18\n" +
+	"\ahealthy\x18\x12 \x01(\rR\ahealthy\x12\x1c\n" +
 	"\tsubmitter\x18\x13 \x01(\tR\tsubmitter\x12;\n" +
 	"\vcreate_time\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x129\n" +
 	"\n" +
 	"start_time\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
 	"\bend_time\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x126\n" +
-	"\bdeadline\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x1a9\n" +
+	"\bdeadline\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1e\n" +
+	"\n" +
+	"restarting\x18\x18 \x01(\bR\n" +
+	"restarting\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc5\x01\n" +
@@ -1556,44 +1329,34 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	"\x06killed\x18\t \x01(\rR\x06killed\x12\x1c\n" +
 	"\tpreempted\x18\n" +
 	" \x01(\rR\tpreempted\x12\x12\n" +
-	"\x04lost\x18\v \x01(\rR\x04lost\"|\n" +
-	"\x0ePendingSummary\x12\x1c\n" +
-	"\tinstances\x18\x01 \x01(\rR\tinstances\x122\n" +
-	"\x06reason\x18\x02 \x01(\x0e2\x1a.paceline.v1.PendingReasonR\x06reason\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"k\n" +
+	"\x04lost\x18\v \x01(\rR\x04lost\"\xe6\x02\n" +
 	"\vExplanation\x12)\n" +
-	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\x121\n" +
-	"\x06groups\x18\x02 \x03(\v2\x19.paceline.v1.PendingGroupR\x06groups\"\xf4\x04\n" +
-	"\fPendingGroup\x12\x1c\n" +
-	"\tinstances\x18\x01 \x01(\tR\tinstances\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\rR\x05count\x122\n" +
-	"\x06reason\x18\x03 \x01(\x0e2\x1a.paceline.v1.PendingReasonR\x06reason\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\x12%\n" +
-	"\x0equeue_position\x18\x05 \x01(\rR\rqueuePosition\x12\x1f\n" +
-	"\vqueue_ahead\x18\x06 \x01(\rR\n" +
-	"queueAhead\x12;\n" +
+	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\x126\n" +
+	"\bdominant\x18\x02 \x01(\x0e2\x1a.paceline.v1.PendingReasonR\bdominant\x12.\n" +
+	"\areasons\x18\x03 \x03(\v2\x14.paceline.v1.PendingR\areasons\x12%\n" +
+	"\x0equeue_position\x18\x04 \x01(\rR\rqueuePosition\x12!\n" +
+	"\fqueue_length\x18\x05 \x01(\rR\vqueueLength\x12B\n" +
+	"\x10pool_entitlement\x18\x06 \x01(\v2\x17.paceline.v1.QuantitiesR\x0fpoolEntitlement\x126\n" +
 	"\n" +
-	"shortfalls\x18\a \x03(\v2\x1b.paceline.v1.QuotaShortfallR\n" +
-	"shortfalls\x12\x14\n" +
-	"\x05hosts\x18\b \x01(\rR\x05hosts\x124\n" +
-	"\brefusals\x18\t \x03(\v2\x18.paceline.v1.HostRefusalR\brefusals\x12\x1d\n" +
+	"pool_usage\x18\a \x01(\v2\x17.paceline.v1.QuantitiesR\tpoolUsage\"\x92\x03\n" +
+	"\aPending\x122\n" +
+	"\x06reason\x18\x01 \x01(\x0e2\x1a.paceline.v1.PendingReasonR\x06reason\x12\x1c\n" +
+	"\tinstances\x18\x02 \x01(\rR\tinstances\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x1a\n" +
+	"\bresource\x18\x04 \x01(\tR\bresource\x12\x16\n" +
+	"\x06needed\x18\x05 \x01(\x03R\x06needed\x12\x1c\n" +
+	"\tavailable\x18\x06 \x01(\x03R\tavailable\x12\x14\n" +
+	"\x05hosts\x18\a \x01(\rR\x05hosts\x124\n" +
+	"\brefusals\x18\b \x03(\v2\x18.paceline.v1.HostRefusalR\brefusals\x12!\n" +
+	"\fgang_largest\x18\t \x01(\rR\vgangLargest\x12\x1f\n" +
+	"\vqueue_ahead\x18\n" +
+	" \x01(\rR\n" +
+	"queueAhead\x129\n" +
 	"\n" +
-	"never_fits\x18\n" +
-	" \x01(\bR\tneverFits\x12!\n" +
-	"\fgang_largest\x18\v \x01(\rR\vgangLargest\x12\x1a\n" +
-	"\bremedies\x18\f \x03(\tR\bremedies\x12@\n" +
-	"\x0eestimated_wait\x18\r \x01(\v2\x19.google.protobuf.DurationR\restimatedWait\x120\n" +
-	"\x05since\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12?\n" +
-	"\revaluate_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\fevaluateTime\"\x80\x01\n" +
-	"\x0eQuotaShortfall\x12\x1a\n" +
-	"\bresource\x18\x01 \x01(\tR\bresource\x12\x12\n" +
-	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x12\n" +
-	"\x04need\x18\x03 \x01(\x03R\x04need\x12\x14\n" +
-	"\x05usage\x18\x04 \x01(\x03R\x05usage\x12\x14\n" +
-	"\x05bound\x18\x05 \x01(\x03R\x05bound\"W\n" +
+	"retry_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tretryTime\"W\n" +
 	"\vHostRefusal\x122\n" +
-	"\x06reason\x18\x01 \x01(\x0e2\x1a.paceline.v1.PendingReasonR\x06reason\x12\x14\n" +
-	"\x05hosts\x18\x02 \x01(\rR\x05hosts\"\xb0\x04\n" +
+	"\x06reason\x18\x01 \x01(\x0e2\x1a.paceline.v1.RefusalReasonR\x06reason\x12\x14\n" +
+	"\x05hosts\x18\x02 \x01(\rR\x05hosts\"\xed\x03\n" +
 	"\x04Task\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n" +
 	"\bjob_name\x18\x02 \x01(\tR\ajobName\x12\x12\n" +
@@ -1607,11 +1370,10 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	"\x03run\x18\n" +
 	" \x01(\v2\x10.paceline.v1.RunR\x03run\x129\n" +
 	"\n" +
-	"retry_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tretryTime\x12A\n" +
-	"\x0epending_reason\x18\f \x01(\x0e2\x1a.paceline.v1.PendingReasonR\rpendingReason\x129\n" +
+	"retry_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tretryTime\x129\n" +
 	"\n" +
 	"state_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tstateTime\x12-\n" +
-	"\x05needs\x18\x0e \x01(\v2\x17.paceline.v1.QuantitiesR\x05needs\"\xc1\x05\n" +
+	"\x05needs\x18\x0e \x01(\v2\x17.paceline.v1.QuantitiesR\x05needs\"\x83\x05\n" +
 	"\x03Run\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1e\n" +
 	"\n" +
@@ -1635,15 +1397,9 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	"place_time\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\tplaceTime\x129\n" +
 	"\n" +
 	"start_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
-	"\bend_time\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12<\n" +
-	"\vtransitions\x18\x13 \x03(\v2\x1a.paceline.v1.RunTransitionR\vtransitionsB\f\n" +
+	"\bend_time\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\aendTimeB\f\n" +
 	"\n" +
-	"_exit_code\"\xb3\x01\n" +
-	"\rRunTransition\x12+\n" +
-	"\x05state\x18\x01 \x01(\x0e2\x15.paceline.v1.RunStateR\x05state\x12+\n" +
-	"\x06reason\x18\x02 \x01(\x0e2\x13.paceline.v1.ReasonR\x06reason\x12.\n" +
-	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\":\n" +
+	"_exit_code\":\n" +
 	"\fAssignedPort\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\rR\x06numberBCZAgithub.com/paceline-sched/paceline/sdk/gen/paceline/v1;pacelinev1b\x06proto3"
@@ -1660,81 +1416,72 @@ func file_paceline_v1_job_proto_rawDescGZIP() []byte {
 	return file_paceline_v1_job_proto_rawDescData
 }
 
-var file_paceline_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_paceline_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_paceline_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                   // 0: paceline.v1.Job
 	(*JobSummary)(nil),            // 1: paceline.v1.JobSummary
 	(*InstanceCounts)(nil),        // 2: paceline.v1.InstanceCounts
 	(*RunCounts)(nil),             // 3: paceline.v1.RunCounts
-	(*PendingSummary)(nil),        // 4: paceline.v1.PendingSummary
-	(*Explanation)(nil),           // 5: paceline.v1.Explanation
-	(*PendingGroup)(nil),          // 6: paceline.v1.PendingGroup
-	(*QuotaShortfall)(nil),        // 7: paceline.v1.QuotaShortfall
-	(*HostRefusal)(nil),           // 8: paceline.v1.HostRefusal
-	(*Task)(nil),                  // 9: paceline.v1.Task
-	(*Run)(nil),                   // 10: paceline.v1.Run
-	(*RunTransition)(nil),         // 11: paceline.v1.RunTransition
-	(*AssignedPort)(nil),          // 12: paceline.v1.AssignedPort
-	nil,                           // 13: paceline.v1.JobSummary.LabelsEntry
-	(*JobSpec)(nil),               // 14: paceline.v1.JobSpec
-	(JobKind)(0),                  // 15: paceline.v1.JobKind
-	(JobState)(0),                 // 16: paceline.v1.JobState
-	(JobGoal)(0),                  // 17: paceline.v1.JobGoal
-	(Reason)(0),                   // 18: paceline.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
-	(PendingReason)(0),            // 20: paceline.v1.PendingReason
-	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
-	(InstanceState)(0),            // 22: paceline.v1.InstanceState
-	(*Quantities)(nil),            // 23: paceline.v1.Quantities
-	(RunState)(0),                 // 24: paceline.v1.RunState
+	(*Explanation)(nil),           // 4: paceline.v1.Explanation
+	(*Pending)(nil),               // 5: paceline.v1.Pending
+	(*HostRefusal)(nil),           // 6: paceline.v1.HostRefusal
+	(*Task)(nil),                  // 7: paceline.v1.Task
+	(*Run)(nil),                   // 8: paceline.v1.Run
+	(*AssignedPort)(nil),          // 9: paceline.v1.AssignedPort
+	nil,                           // 10: paceline.v1.JobSummary.LabelsEntry
+	(*JobSpec)(nil),               // 11: paceline.v1.JobSpec
+	(JobKind)(0),                  // 12: paceline.v1.JobKind
+	(JobState)(0),                 // 13: paceline.v1.JobState
+	(JobGoal)(0),                  // 14: paceline.v1.JobGoal
+	(Reason)(0),                   // 15: paceline.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(PendingReason)(0),            // 17: paceline.v1.PendingReason
+	(*Quantities)(nil),            // 18: paceline.v1.Quantities
+	(RefusalReason)(0),            // 19: paceline.v1.RefusalReason
+	(InstanceState)(0),            // 20: paceline.v1.InstanceState
+	(RunState)(0),                 // 21: paceline.v1.RunState
 }
 var file_paceline_v1_job_proto_depIdxs = []int32{
 	1,  // 0: paceline.v1.Job.summary:type_name -> paceline.v1.JobSummary
-	14, // 1: paceline.v1.Job.spec:type_name -> paceline.v1.JobSpec
-	4,  // 2: paceline.v1.Job.pending:type_name -> paceline.v1.PendingSummary
-	13, // 3: paceline.v1.JobSummary.labels:type_name -> paceline.v1.JobSummary.LabelsEntry
-	15, // 4: paceline.v1.JobSummary.kind:type_name -> paceline.v1.JobKind
-	16, // 5: paceline.v1.JobSummary.state:type_name -> paceline.v1.JobState
-	17, // 6: paceline.v1.JobSummary.goal:type_name -> paceline.v1.JobGoal
-	18, // 7: paceline.v1.JobSummary.reason:type_name -> paceline.v1.Reason
+	11, // 1: paceline.v1.Job.spec:type_name -> paceline.v1.JobSpec
+	5,  // 2: paceline.v1.Job.pending:type_name -> paceline.v1.Pending
+	10, // 3: paceline.v1.JobSummary.labels:type_name -> paceline.v1.JobSummary.LabelsEntry
+	12, // 4: paceline.v1.JobSummary.kind:type_name -> paceline.v1.JobKind
+	13, // 5: paceline.v1.JobSummary.state:type_name -> paceline.v1.JobState
+	14, // 6: paceline.v1.JobSummary.goal:type_name -> paceline.v1.JobGoal
+	15, // 7: paceline.v1.JobSummary.reason:type_name -> paceline.v1.Reason
 	2,  // 8: paceline.v1.JobSummary.instance_counts:type_name -> paceline.v1.InstanceCounts
 	3,  // 9: paceline.v1.JobSummary.run_counts:type_name -> paceline.v1.RunCounts
-	19, // 10: paceline.v1.JobSummary.create_time:type_name -> google.protobuf.Timestamp
-	19, // 11: paceline.v1.JobSummary.start_time:type_name -> google.protobuf.Timestamp
-	19, // 12: paceline.v1.JobSummary.end_time:type_name -> google.protobuf.Timestamp
-	19, // 13: paceline.v1.JobSummary.deadline:type_name -> google.protobuf.Timestamp
-	20, // 14: paceline.v1.PendingSummary.reason:type_name -> paceline.v1.PendingReason
-	1,  // 15: paceline.v1.Explanation.job:type_name -> paceline.v1.JobSummary
-	6,  // 16: paceline.v1.Explanation.groups:type_name -> paceline.v1.PendingGroup
-	20, // 17: paceline.v1.PendingGroup.reason:type_name -> paceline.v1.PendingReason
-	7,  // 18: paceline.v1.PendingGroup.shortfalls:type_name -> paceline.v1.QuotaShortfall
-	8,  // 19: paceline.v1.PendingGroup.refusals:type_name -> paceline.v1.HostRefusal
-	21, // 20: paceline.v1.PendingGroup.estimated_wait:type_name -> google.protobuf.Duration
-	19, // 21: paceline.v1.PendingGroup.since:type_name -> google.protobuf.Timestamp
-	19, // 22: paceline.v1.PendingGroup.evaluate_time:type_name -> google.protobuf.Timestamp
-	20, // 23: paceline.v1.HostRefusal.reason:type_name -> paceline.v1.PendingReason
-	22, // 24: paceline.v1.Task.state:type_name -> paceline.v1.InstanceState
-	18, // 25: paceline.v1.Task.reason:type_name -> paceline.v1.Reason
-	10, // 26: paceline.v1.Task.run:type_name -> paceline.v1.Run
-	19, // 27: paceline.v1.Task.retry_time:type_name -> google.protobuf.Timestamp
-	20, // 28: paceline.v1.Task.pending_reason:type_name -> paceline.v1.PendingReason
-	19, // 29: paceline.v1.Task.state_time:type_name -> google.protobuf.Timestamp
-	23, // 30: paceline.v1.Task.needs:type_name -> paceline.v1.Quantities
-	24, // 31: paceline.v1.Run.state:type_name -> paceline.v1.RunState
-	18, // 32: paceline.v1.Run.reason:type_name -> paceline.v1.Reason
-	12, // 33: paceline.v1.Run.ports:type_name -> paceline.v1.AssignedPort
-	19, // 34: paceline.v1.Run.place_time:type_name -> google.protobuf.Timestamp
-	19, // 35: paceline.v1.Run.start_time:type_name -> google.protobuf.Timestamp
-	19, // 36: paceline.v1.Run.end_time:type_name -> google.protobuf.Timestamp
-	11, // 37: paceline.v1.Run.transitions:type_name -> paceline.v1.RunTransition
-	24, // 38: paceline.v1.RunTransition.state:type_name -> paceline.v1.RunState
-	18, // 39: paceline.v1.RunTransition.reason:type_name -> paceline.v1.Reason
-	19, // 40: paceline.v1.RunTransition.time:type_name -> google.protobuf.Timestamp
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	16, // 10: paceline.v1.JobSummary.create_time:type_name -> google.protobuf.Timestamp
+	16, // 11: paceline.v1.JobSummary.start_time:type_name -> google.protobuf.Timestamp
+	16, // 12: paceline.v1.JobSummary.end_time:type_name -> google.protobuf.Timestamp
+	16, // 13: paceline.v1.JobSummary.deadline:type_name -> google.protobuf.Timestamp
+	1,  // 14: paceline.v1.Explanation.job:type_name -> paceline.v1.JobSummary
+	17, // 15: paceline.v1.Explanation.dominant:type_name -> paceline.v1.PendingReason
+	5,  // 16: paceline.v1.Explanation.reasons:type_name -> paceline.v1.Pending
+	18, // 17: paceline.v1.Explanation.pool_entitlement:type_name -> paceline.v1.Quantities
+	18, // 18: paceline.v1.Explanation.pool_usage:type_name -> paceline.v1.Quantities
+	17, // 19: paceline.v1.Pending.reason:type_name -> paceline.v1.PendingReason
+	6,  // 20: paceline.v1.Pending.refusals:type_name -> paceline.v1.HostRefusal
+	16, // 21: paceline.v1.Pending.retry_time:type_name -> google.protobuf.Timestamp
+	19, // 22: paceline.v1.HostRefusal.reason:type_name -> paceline.v1.RefusalReason
+	20, // 23: paceline.v1.Task.state:type_name -> paceline.v1.InstanceState
+	15, // 24: paceline.v1.Task.reason:type_name -> paceline.v1.Reason
+	8,  // 25: paceline.v1.Task.run:type_name -> paceline.v1.Run
+	16, // 26: paceline.v1.Task.retry_time:type_name -> google.protobuf.Timestamp
+	16, // 27: paceline.v1.Task.state_time:type_name -> google.protobuf.Timestamp
+	18, // 28: paceline.v1.Task.needs:type_name -> paceline.v1.Quantities
+	21, // 29: paceline.v1.Run.state:type_name -> paceline.v1.RunState
+	15, // 30: paceline.v1.Run.reason:type_name -> paceline.v1.Reason
+	9,  // 31: paceline.v1.Run.ports:type_name -> paceline.v1.AssignedPort
+	16, // 32: paceline.v1.Run.place_time:type_name -> google.protobuf.Timestamp
+	16, // 33: paceline.v1.Run.start_time:type_name -> google.protobuf.Timestamp
+	16, // 34: paceline.v1.Run.end_time:type_name -> google.protobuf.Timestamp
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_job_proto_init() }
@@ -1745,14 +1492,14 @@ func file_paceline_v1_job_proto_init() {
 	file_paceline_v1_job_spec_proto_init()
 	file_paceline_v1_resource_proto_init()
 	file_paceline_v1_state_proto_init()
-	file_paceline_v1_job_proto_msgTypes[10].OneofWrappers = []any{}
+	file_paceline_v1_job_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_job_proto_rawDesc), len(file_paceline_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -31,7 +32,7 @@ const (
 	PlanChange_PLAN_CHANGE_NONE PlanChange = 1
 	// A new job.
 	PlanChange_PLAN_CHANGE_CREATE PlanChange = 2
-	// A new spec for the job of that name.
+	// A new spec for the live job of that name.
 	PlanChange_PLAN_CHANGE_UPDATE PlanChange = 3
 )
 
@@ -78,55 +79,6 @@ func (PlanChange) EnumDescriptor() ([]byte, []int) {
 	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{0}
 }
 
-// JobOrder is the order of a list of jobs.
-type JobOrder int32
-
-const (
-	// By pool path, then name.
-	JobOrder_JOB_ORDER_UNSPECIFIED JobOrder = 0
-	// Youngest first.
-	JobOrder_JOB_ORDER_NEWEST JobOrder = 1
-)
-
-// Enum value maps for JobOrder.
-var (
-	JobOrder_name = map[int32]string{
-		0: "JOB_ORDER_UNSPECIFIED",
-		1: "JOB_ORDER_NEWEST",
-	}
-	JobOrder_value = map[string]int32{
-		"JOB_ORDER_UNSPECIFIED": 0,
-		"JOB_ORDER_NEWEST":      1,
-	}
-)
-
-func (x JobOrder) Enum() *JobOrder {
-	p := new(JobOrder)
-	*p = x
-	return p
-}
-
-func (x JobOrder) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (JobOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_paceline_v1_job_service_proto_enumTypes[1].Descriptor()
-}
-
-func (JobOrder) Type() protoreflect.EnumType {
-	return &file_paceline_v1_job_service_proto_enumTypes[1]
-}
-
-func (x JobOrder) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use JobOrder.Descriptor instead.
-func (JobOrder) EnumDescriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{1}
-}
-
 // CreateJobRequest asks for a job.
 type CreateJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -135,10 +87,8 @@ type CreateJobRequest struct {
 	// A second request of the same principal with this key within 24 hours gets the first one's answer; with another spec it is
 	// refused.
 	IdempotencyKey string `protobuf:"bytes,2,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// The version of the live job of the same name that the spec was made against. 0: whatever it is.
-	ExpectedVersion uint64 `protobuf:"varint,3,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *CreateJobRequest) Reset() {
@@ -185,20 +135,15 @@ func (x *CreateJobRequest) GetIdempotencyKey() string {
 	return ""
 }
 
-func (x *CreateJobRequest) GetExpectedVersion() uint64 {
-	if x != nil {
-		return x.ExpectedVersion
-	}
-	return 0
-}
-
 // CreateJobResponse tells of the job.
 type CreateJobResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The job as it stands.
 	Job *JobSummary `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	// The same job was there already; nothing changed.
-	Unchanged     bool `protobuf:"varint,2,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
+	Unchanged bool `protobuf:"varint,2,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
+	// What the user should know; the job was accepted.
+	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -245,6 +190,13 @@ func (x *CreateJobResponse) GetUnchanged() bool {
 		return x.Unchanged
 	}
 	return false
+}
+
+func (x *CreateJobResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 // PlanJobRequest asks what a spec would do.
@@ -298,26 +250,20 @@ type PlanJobResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What it would amount to.
 	Change PlanChange `protobuf:"varint,1,opt,name=change,proto3,enum=paceline.v1.PlanChange" json:"change,omitempty"`
-	// The present job of that name, if any.
-	Job *JobSummary `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
-	// How its spec would change, field by field.
-	Fields []*FieldChange `protobuf:"bytes,3,rep,name=fields,proto3" json:"fields,omitempty"`
-	// Instances that would be added.
-	Added uint32 `protobuf:"varint,4,opt,name=added,proto3" json:"added,omitempty"`
-	// Instances that would be changed.
-	Changed uint32 `protobuf:"varint,5,opt,name=changed,proto3" json:"changed,omitempty"`
-	// Instances that would be removed.
-	Removed uint32 `protobuf:"varint,6,opt,name=removed,proto3" json:"removed,omitempty"`
-	// Instances that would stay as they are.
-	Untouched uint32 `protobuf:"varint,7,opt,name=untouched,proto3" json:"untouched,omitempty"`
-	// Instances that would be placed at once.
-	Placeable uint32 `protobuf:"varint,8,opt,name=placeable,proto3" json:"placeable,omitempty"`
+	// How the spec of the live job of that name would change, field by field.
+	Fields []*FieldChange `protobuf:"bytes,2,rep,name=fields,proto3" json:"fields,omitempty"`
+	// Instances for which room was looked for; the others were not tried.
+	Checked uint32 `protobuf:"varint,3,opt,name=checked,proto3" json:"checked,omitempty"`
+	// Of these: how many the pool's entitlement covers now.
+	Admitted uint32 `protobuf:"varint,4,opt,name=admitted,proto3" json:"admitted,omitempty"`
+	// Of these: how many found room.
+	Placeable uint32 `protobuf:"varint,5,opt,name=placeable,proto3" json:"placeable,omitempty"`
+	// Where they found it: instances by host name, for at most 100 hosts.
+	Hosts map[string]uint32 `protobuf:"bytes,6,rep,name=hosts,proto3" json:"hosts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// Why the others would wait.
-	Pending []*PendingGroup `protobuf:"bytes,9,rep,name=pending,proto3" json:"pending,omitempty"`
-	// Runs that would be ended to make room.
-	Preempted []*Run `protobuf:"bytes,10,rep,name=preempted,proto3" json:"preempted,omitempty"`
-	// What would make CreateJob refuse the spec, for people. Empty: it would be accepted.
-	Refusal       string `protobuf:"bytes,11,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	Pending []*Pending `protobuf:"bytes,7,rep,name=pending,proto3" json:"pending,omitempty"`
+	// What else the user should know.
+	Warnings      []string `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -359,13 +305,6 @@ func (x *PlanJobResponse) GetChange() PlanChange {
 	return PlanChange_PLAN_CHANGE_UNSPECIFIED
 }
 
-func (x *PlanJobResponse) GetJob() *JobSummary {
-	if x != nil {
-		return x.Job
-	}
-	return nil
-}
-
 func (x *PlanJobResponse) GetFields() []*FieldChange {
 	if x != nil {
 		return x.Fields
@@ -373,30 +312,16 @@ func (x *PlanJobResponse) GetFields() []*FieldChange {
 	return nil
 }
 
-func (x *PlanJobResponse) GetAdded() uint32 {
+func (x *PlanJobResponse) GetChecked() uint32 {
 	if x != nil {
-		return x.Added
+		return x.Checked
 	}
 	return 0
 }
 
-func (x *PlanJobResponse) GetChanged() uint32 {
+func (x *PlanJobResponse) GetAdmitted() uint32 {
 	if x != nil {
-		return x.Changed
-	}
-	return 0
-}
-
-func (x *PlanJobResponse) GetRemoved() uint32 {
-	if x != nil {
-		return x.Removed
-	}
-	return 0
-}
-
-func (x *PlanJobResponse) GetUntouched() uint32 {
-	if x != nil {
-		return x.Untouched
+		return x.Admitted
 	}
 	return 0
 }
@@ -408,25 +333,25 @@ func (x *PlanJobResponse) GetPlaceable() uint32 {
 	return 0
 }
 
-func (x *PlanJobResponse) GetPending() []*PendingGroup {
+func (x *PlanJobResponse) GetHosts() map[string]uint32 {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *PlanJobResponse) GetPending() []*Pending {
 	if x != nil {
 		return x.Pending
 	}
 	return nil
 }
 
-func (x *PlanJobResponse) GetPreempted() []*Run {
+func (x *PlanJobResponse) GetWarnings() []string {
 	if x != nil {
-		return x.Preempted
+		return x.Warnings
 	}
 	return nil
-}
-
-func (x *PlanJobResponse) GetRefusal() string {
-	if x != nil {
-		return x.Refusal
-	}
-	return ""
 }
 
 // FieldChange is one difference between two specs.
@@ -598,10 +523,8 @@ type ListJobsRequest struct {
 	Labels map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Jobs of this owner. Default: any.
 	Owner string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
-	// Jobs whose name begins so.
-	NamePrefix string `protobuf:"bytes,6,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
-	// The order.
-	Order JobOrder `protobuf:"varint,7,opt,name=order,proto3,enum=paceline.v1.JobOrder" json:"order,omitempty"`
+	// Jobs of this name, ended ones included. Default: any.
+	Name string `protobuf:"bytes,6,opt,name=name,proto3" json:"name,omitempty"`
 	// At most so many. Default: 100.
 	PageSize int32 `protobuf:"varint,8,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before, of the same request otherwise.
@@ -675,18 +598,11 @@ func (x *ListJobsRequest) GetOwner() string {
 	return ""
 }
 
-func (x *ListJobsRequest) GetNamePrefix() string {
+func (x *ListJobsRequest) GetName() string {
 	if x != nil {
-		return x.NamePrefix
+		return x.Name
 	}
 	return ""
-}
-
-func (x *ListJobsRequest) GetOrder() JobOrder {
-	if x != nil {
-		return x.Order
-	}
-	return JobOrder_JOB_ORDER_UNSPECIFIED
 }
 
 func (x *ListJobsRequest) GetPageSize() int32 {
@@ -875,10 +791,12 @@ type RestartJobRequest struct {
 	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	// The version that the caller has seen. 0: whatever it is.
 	ExpectedVersion uint64 `protobuf:"varint,2,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
-	// A second request of the same principal with this key within 24 hours gets the first one's answer.
-	IdempotencyKey string `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// How many instances are down for it at once. Default: 1. A gang restarts as a whole.
+	Batch uint32 `protobuf:"varint,3,opt,name=batch,proto3" json:"batch,omitempty"`
+	// Time between the polite and the final kill. Default: the task's kill_grace.
+	KillGrace     *durationpb.Duration `protobuf:"bytes,4,opt,name=kill_grace,json=killGrace,proto3" json:"kill_grace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RestartJobRequest) Reset() {
@@ -925,11 +843,18 @@ func (x *RestartJobRequest) GetExpectedVersion() uint64 {
 	return 0
 }
 
-func (x *RestartJobRequest) GetIdempotencyKey() string {
+func (x *RestartJobRequest) GetBatch() uint32 {
 	if x != nil {
-		return x.IdempotencyKey
+		return x.Batch
 	}
-	return ""
+	return 0
+}
+
+func (x *RestartJobRequest) GetKillGrace() *durationpb.Duration {
+	if x != nil {
+		return x.KillGrace
+	}
+	return nil
 }
 
 // RestartJobResponse tells of the job.
@@ -1042,11 +967,11 @@ func (x *DeleteJobRequest) GetForce() bool {
 	return false
 }
 
-// DeleteJobResponse says what became of it.
+// DeleteJobResponse tells of the job.
 type DeleteJobResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The job's runs are still ending; it will be forgotten once they have.
-	Stopping      bool `protobuf:"varint,1,opt,name=stopping,proto3" json:"stopping,omitempty"`
+	// The job as it stands; it is forgotten once its runs have ended.
+	Job           *JobSummary `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1081,20 +1006,18 @@ func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
 	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *DeleteJobResponse) GetStopping() bool {
+func (x *DeleteJobResponse) GetJob() *JobSummary {
 	if x != nil {
-		return x.Stopping
+		return x.Job
 	}
-	return false
+	return nil
 }
 
 // ExplainJobRequest asks why a job waits.
 type ExplainJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its id, or pool path and name.
-	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// Only this instance. Default: all.
-	Instance      *uint32 `protobuf:"varint,2,opt,name=instance,proto3,oneof" json:"instance,omitempty"`
+	Job           string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1134,13 +1057,6 @@ func (x *ExplainJobRequest) GetJob() string {
 		return x.Job
 	}
 	return ""
-}
-
-func (x *ExplainJobRequest) GetInstance() uint32 {
-	if x != nil && x.Instance != nil {
-		return *x.Instance
-	}
-	return 0
 }
 
 // ExplainJobResponse is the answer.
@@ -1193,29 +1109,29 @@ var File_paceline_v1_job_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_job_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1dpaceline/v1/job_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x15paceline/v1/job.proto\x1a\x1apaceline/v1/job_spec.proto\x1a\x17paceline/v1/state.proto\"\xa2\x01\n" +
+	"\x1dpaceline/v1/job_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x15paceline/v1/job.proto\x1a\x1apaceline/v1/job_spec.proto\x1a\x17paceline/v1/state.proto\"w\n" +
 	"\x10CreateJobRequest\x120\n" +
 	"\x04spec\x18\x01 \x01(\v2\x14.paceline.v1.JobSpecB\x06\xbaH\x03\xc8\x01\x01R\x04spec\x121\n" +
-	"\x0fidempotency_key\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x0eidempotencyKey\x12)\n" +
-	"\x10expected_version\x18\x03 \x01(\x04R\x0fexpectedVersion\"\\\n" +
+	"\x0fidempotency_key\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x0eidempotencyKey\"x\n" +
 	"\x11CreateJobResponse\x12)\n" +
 	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\x12\x1c\n" +
-	"\tunchanged\x18\x02 \x01(\bR\tunchanged\"B\n" +
+	"\tunchanged\x18\x02 \x01(\bR\tunchanged\x12\x1a\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"B\n" +
 	"\x0ePlanJobRequest\x120\n" +
-	"\x04spec\x18\x01 \x01(\v2\x14.paceline.v1.JobSpecB\x06\xbaH\x03\xc8\x01\x01R\x04spec\"\xa4\x03\n" +
+	"\x04spec\x18\x01 \x01(\v2\x14.paceline.v1.JobSpecB\x06\xbaH\x03\xc8\x01\x01R\x04spec\"\x8d\x03\n" +
 	"\x0fPlanJobResponse\x12/\n" +
-	"\x06change\x18\x01 \x01(\x0e2\x17.paceline.v1.PlanChangeR\x06change\x12)\n" +
-	"\x03job\x18\x02 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\x120\n" +
-	"\x06fields\x18\x03 \x03(\v2\x18.paceline.v1.FieldChangeR\x06fields\x12\x14\n" +
-	"\x05added\x18\x04 \x01(\rR\x05added\x12\x18\n" +
-	"\achanged\x18\x05 \x01(\rR\achanged\x12\x18\n" +
-	"\aremoved\x18\x06 \x01(\rR\aremoved\x12\x1c\n" +
-	"\tuntouched\x18\a \x01(\rR\tuntouched\x12\x1c\n" +
-	"\tplaceable\x18\b \x01(\rR\tplaceable\x123\n" +
-	"\apending\x18\t \x03(\v2\x19.paceline.v1.PendingGroupR\apending\x12.\n" +
-	"\tpreempted\x18\n" +
-	" \x03(\v2\x10.paceline.v1.RunR\tpreempted\x12\x18\n" +
-	"\arefusal\x18\v \x01(\tR\arefusal\"Q\n" +
+	"\x06change\x18\x01 \x01(\x0e2\x17.paceline.v1.PlanChangeR\x06change\x120\n" +
+	"\x06fields\x18\x02 \x03(\v2\x18.paceline.v1.FieldChangeR\x06fields\x12\x18\n" +
+	"\achecked\x18\x03 \x01(\rR\achecked\x12\x1a\n" +
+	"\badmitted\x18\x04 \x01(\rR\badmitted\x12\x1c\n" +
+	"\tplaceable\x18\x05 \x01(\rR\tplaceable\x12=\n" +
+	"\x05hosts\x18\x06 \x03(\v2'.paceline.v1.PlanJobResponse.HostsEntryR\x05hosts\x12.\n" +
+	"\apending\x18\a \x03(\v2\x14.paceline.v1.PendingR\apending\x12\x1a\n" +
+	"\bwarnings\x18\b \x03(\tR\bwarnings\x1a8\n" +
+	"\n" +
+	"HostsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"Q\n" +
 	"\vFieldChange\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\tR\x06before\x12\x14\n" +
@@ -1224,16 +1140,14 @@ const file_paceline_v1_job_service_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x05R\x03job\"4\n" +
 	"\x0eGetJobResponse\x12\"\n" +
-	"\x03job\x18\x01 \x01(\v2\x10.paceline.v1.JobR\x03job\"\x86\x04\n" +
+	"\x03job\x18\x01 \x01(\v2\x10.paceline.v1.JobR\x03job\"\xc2\x03\n" +
 	"\x0fListJobsRequest\x12\x1c\n" +
 	"\x04pool\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\x04pool\x12>\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x15.paceline.v1.JobStateB\x0f\xbaH\f\x92\x01\t\x10\x10\"\x05\x82\x01\x02\x10\x01R\x06states\x12;\n" +
 	"\x05kinds\x18\x03 \x03(\x0e2\x14.paceline.v1.JobKindB\x0f\xbaH\f\x92\x01\t\x10\x10\"\x05\x82\x01\x02\x10\x01R\x05kinds\x12J\n" +
 	"\x06labels\x18\x04 \x03(\v2(.paceline.v1.ListJobsRequest.LabelsEntryB\b\xbaH\x05\x9a\x01\x02\x10\x10R\x06labels\x12\x1e\n" +
-	"\x05owner\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x05owner\x12(\n" +
-	"\vname_prefix\x18\x06 \x01(\tB\a\xbaH\x04r\x02\x18?R\n" +
-	"namePrefix\x125\n" +
-	"\x05order\x18\a \x01(\x0e2\x15.paceline.v1.JobOrderB\b\xbaH\x05\x82\x01\x02\x10\x01R\x05order\x12'\n" +
+	"\x05owner\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x05owner\x12\x1b\n" +
+	"\x04name\x18\x06 \x01(\tB\a\xbaH\x04r\x02\x18?R\x04name\x12'\n" +
 	"\tpage_size\x18\b \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\bpageSize\x12'\n" +
 	"\n" +
@@ -1250,26 +1164,27 @@ const file_paceline_v1_job_service_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x05R\x03job\x12)\n" +
 	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\"<\n" +
 	"\x0fStopJobResponse\x12)\n" +
-	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\"\x8f\x01\n" +
+	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\"\xbb\x01\n" +
 	"\x11RestartJobRequest\x12\x1c\n" +
 	"\x03job\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x05R\x03job\x12)\n" +
-	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\x121\n" +
-	"\x0fidempotency_key\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x0eidempotencyKey\"?\n" +
+	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\x12\x14\n" +
+	"\x05batch\x18\x03 \x01(\rR\x05batch\x12G\n" +
+	"\n" +
+	"kill_grace\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
+	"\xaa\x01\a\"\x03\b\x90\x1c*\x00R\tkillGrace\"?\n" +
 	"\x12RestartJobResponse\x12)\n" +
 	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\"q\n" +
 	"\x10DeleteJobRequest\x12\x1c\n" +
 	"\x03job\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x05R\x03job\x12)\n" +
 	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\x12\x14\n" +
-	"\x05force\x18\x03 \x01(\bR\x05force\"/\n" +
-	"\x11DeleteJobResponse\x12\x1a\n" +
-	"\bstopping\x18\x01 \x01(\bR\bstopping\"_\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\">\n" +
+	"\x11DeleteJobResponse\x12)\n" +
+	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\"1\n" +
 	"\x11ExplainJobRequest\x12\x1c\n" +
 	"\x03job\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01\x18\x80\x05R\x03job\x12\x1f\n" +
-	"\binstance\x18\x02 \x01(\rH\x00R\binstance\x88\x01\x01B\v\n" +
-	"\t_instance\"P\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x05R\x03job\"P\n" +
 	"\x12ExplainJobResponse\x12:\n" +
 	"\vexplanation\x18\x01 \x01(\v2\x18.paceline.v1.ExplanationR\vexplanation*o\n" +
 	"\n" +
@@ -1277,10 +1192,7 @@ const file_paceline_v1_job_service_proto_rawDesc = "" +
 	"\x17PLAN_CHANGE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10PLAN_CHANGE_NONE\x10\x01\x12\x16\n" +
 	"\x12PLAN_CHANGE_CREATE\x10\x02\x12\x16\n" +
-	"\x12PLAN_CHANGE_UPDATE\x10\x03*;\n" +
-	"\bJobOrder\x12\x19\n" +
-	"\x15JOB_ORDER_UNSPECIFIED\x10\x00\x12\x14\n" +
-	"\x10JOB_ORDER_NEWEST\x10\x012\xf3\x04\n" +
+	"\x12PLAN_CHANGE_UPDATE\x10\x032\xf3\x04\n" +
 	"\n" +
 	"JobService\x12J\n" +
 	"\tCreateJob\x12\x1d.paceline.v1.CreateJobRequest\x1a\x1e.paceline.v1.CreateJobResponse\x12I\n" +
@@ -1306,72 +1218,72 @@ func file_paceline_v1_job_service_proto_rawDescGZIP() []byte {
 	return file_paceline_v1_job_service_proto_rawDescData
 }
 
-var file_paceline_v1_job_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_paceline_v1_job_service_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_paceline_v1_job_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_paceline_v1_job_service_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_paceline_v1_job_service_proto_goTypes = []any{
-	(PlanChange)(0),            // 0: paceline.v1.PlanChange
-	(JobOrder)(0),              // 1: paceline.v1.JobOrder
-	(*CreateJobRequest)(nil),   // 2: paceline.v1.CreateJobRequest
-	(*CreateJobResponse)(nil),  // 3: paceline.v1.CreateJobResponse
-	(*PlanJobRequest)(nil),     // 4: paceline.v1.PlanJobRequest
-	(*PlanJobResponse)(nil),    // 5: paceline.v1.PlanJobResponse
-	(*FieldChange)(nil),        // 6: paceline.v1.FieldChange
-	(*GetJobRequest)(nil),      // 7: paceline.v1.GetJobRequest
-	(*GetJobResponse)(nil),     // 8: paceline.v1.GetJobResponse
-	(*ListJobsRequest)(nil),    // 9: paceline.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),   // 10: paceline.v1.ListJobsResponse
-	(*StopJobRequest)(nil),     // 11: paceline.v1.StopJobRequest
-	(*StopJobResponse)(nil),    // 12: paceline.v1.StopJobResponse
-	(*RestartJobRequest)(nil),  // 13: paceline.v1.RestartJobRequest
-	(*RestartJobResponse)(nil), // 14: paceline.v1.RestartJobResponse
-	(*DeleteJobRequest)(nil),   // 15: paceline.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),  // 16: paceline.v1.DeleteJobResponse
-	(*ExplainJobRequest)(nil),  // 17: paceline.v1.ExplainJobRequest
-	(*ExplainJobResponse)(nil), // 18: paceline.v1.ExplainJobResponse
-	nil,                        // 19: paceline.v1.ListJobsRequest.LabelsEntry
-	(*JobSpec)(nil),            // 20: paceline.v1.JobSpec
-	(*JobSummary)(nil),         // 21: paceline.v1.JobSummary
-	(*PendingGroup)(nil),       // 22: paceline.v1.PendingGroup
-	(*Run)(nil),                // 23: paceline.v1.Run
-	(*Job)(nil),                // 24: paceline.v1.Job
-	(JobState)(0),              // 25: paceline.v1.JobState
-	(JobKind)(0),               // 26: paceline.v1.JobKind
-	(*Explanation)(nil),        // 27: paceline.v1.Explanation
+	(PlanChange)(0),             // 0: paceline.v1.PlanChange
+	(*CreateJobRequest)(nil),    // 1: paceline.v1.CreateJobRequest
+	(*CreateJobResponse)(nil),   // 2: paceline.v1.CreateJobResponse
+	(*PlanJobRequest)(nil),      // 3: paceline.v1.PlanJobRequest
+	(*PlanJobResponse)(nil),     // 4: paceline.v1.PlanJobResponse
+	(*FieldChange)(nil),         // 5: paceline.v1.FieldChange
+	(*GetJobRequest)(nil),       // 6: paceline.v1.GetJobRequest
+	(*GetJobResponse)(nil),      // 7: paceline.v1.GetJobResponse
+	(*ListJobsRequest)(nil),     // 8: paceline.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),    // 9: paceline.v1.ListJobsResponse
+	(*StopJobRequest)(nil),      // 10: paceline.v1.StopJobRequest
+	(*StopJobResponse)(nil),     // 11: paceline.v1.StopJobResponse
+	(*RestartJobRequest)(nil),   // 12: paceline.v1.RestartJobRequest
+	(*RestartJobResponse)(nil),  // 13: paceline.v1.RestartJobResponse
+	(*DeleteJobRequest)(nil),    // 14: paceline.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),   // 15: paceline.v1.DeleteJobResponse
+	(*ExplainJobRequest)(nil),   // 16: paceline.v1.ExplainJobRequest
+	(*ExplainJobResponse)(nil),  // 17: paceline.v1.ExplainJobResponse
+	nil,                         // 18: paceline.v1.PlanJobResponse.HostsEntry
+	nil,                         // 19: paceline.v1.ListJobsRequest.LabelsEntry
+	(*JobSpec)(nil),             // 20: paceline.v1.JobSpec
+	(*JobSummary)(nil),          // 21: paceline.v1.JobSummary
+	(*Pending)(nil),             // 22: paceline.v1.Pending
+	(*Job)(nil),                 // 23: paceline.v1.Job
+	(JobState)(0),               // 24: paceline.v1.JobState
+	(JobKind)(0),                // 25: paceline.v1.JobKind
+	(*durationpb.Duration)(nil), // 26: google.protobuf.Duration
+	(*Explanation)(nil),         // 27: paceline.v1.Explanation
 }
 var file_paceline_v1_job_service_proto_depIdxs = []int32{
 	20, // 0: paceline.v1.CreateJobRequest.spec:type_name -> paceline.v1.JobSpec
 	21, // 1: paceline.v1.CreateJobResponse.job:type_name -> paceline.v1.JobSummary
 	20, // 2: paceline.v1.PlanJobRequest.spec:type_name -> paceline.v1.JobSpec
 	0,  // 3: paceline.v1.PlanJobResponse.change:type_name -> paceline.v1.PlanChange
-	21, // 4: paceline.v1.PlanJobResponse.job:type_name -> paceline.v1.JobSummary
-	6,  // 5: paceline.v1.PlanJobResponse.fields:type_name -> paceline.v1.FieldChange
-	22, // 6: paceline.v1.PlanJobResponse.pending:type_name -> paceline.v1.PendingGroup
-	23, // 7: paceline.v1.PlanJobResponse.preempted:type_name -> paceline.v1.Run
-	24, // 8: paceline.v1.GetJobResponse.job:type_name -> paceline.v1.Job
-	25, // 9: paceline.v1.ListJobsRequest.states:type_name -> paceline.v1.JobState
-	26, // 10: paceline.v1.ListJobsRequest.kinds:type_name -> paceline.v1.JobKind
-	19, // 11: paceline.v1.ListJobsRequest.labels:type_name -> paceline.v1.ListJobsRequest.LabelsEntry
-	1,  // 12: paceline.v1.ListJobsRequest.order:type_name -> paceline.v1.JobOrder
-	21, // 13: paceline.v1.ListJobsResponse.jobs:type_name -> paceline.v1.JobSummary
-	21, // 14: paceline.v1.StopJobResponse.job:type_name -> paceline.v1.JobSummary
-	21, // 15: paceline.v1.RestartJobResponse.job:type_name -> paceline.v1.JobSummary
+	5,  // 4: paceline.v1.PlanJobResponse.fields:type_name -> paceline.v1.FieldChange
+	18, // 5: paceline.v1.PlanJobResponse.hosts:type_name -> paceline.v1.PlanJobResponse.HostsEntry
+	22, // 6: paceline.v1.PlanJobResponse.pending:type_name -> paceline.v1.Pending
+	23, // 7: paceline.v1.GetJobResponse.job:type_name -> paceline.v1.Job
+	24, // 8: paceline.v1.ListJobsRequest.states:type_name -> paceline.v1.JobState
+	25, // 9: paceline.v1.ListJobsRequest.kinds:type_name -> paceline.v1.JobKind
+	19, // 10: paceline.v1.ListJobsRequest.labels:type_name -> paceline.v1.ListJobsRequest.LabelsEntry
+	21, // 11: paceline.v1.ListJobsResponse.jobs:type_name -> paceline.v1.JobSummary
+	21, // 12: paceline.v1.StopJobResponse.job:type_name -> paceline.v1.JobSummary
+	26, // 13: paceline.v1.RestartJobRequest.kill_grace:type_name -> google.protobuf.Duration
+	21, // 14: paceline.v1.RestartJobResponse.job:type_name -> paceline.v1.JobSummary
+	21, // 15: paceline.v1.DeleteJobResponse.job:type_name -> paceline.v1.JobSummary
 	27, // 16: paceline.v1.ExplainJobResponse.explanation:type_name -> paceline.v1.Explanation
-	2,  // 17: paceline.v1.JobService.CreateJob:input_type -> paceline.v1.CreateJobRequest
-	4,  // 18: paceline.v1.JobService.PlanJob:input_type -> paceline.v1.PlanJobRequest
-	7,  // 19: paceline.v1.JobService.GetJob:input_type -> paceline.v1.GetJobRequest
-	9,  // 20: paceline.v1.JobService.ListJobs:input_type -> paceline.v1.ListJobsRequest
-	11, // 21: paceline.v1.JobService.StopJob:input_type -> paceline.v1.StopJobRequest
-	13, // 22: paceline.v1.JobService.RestartJob:input_type -> paceline.v1.RestartJobRequest
-	15, // 23: paceline.v1.JobService.DeleteJob:input_type -> paceline.v1.DeleteJobRequest
-	17, // 24: paceline.v1.JobService.ExplainJob:input_type -> paceline.v1.ExplainJobRequest
-	3,  // 25: paceline.v1.JobService.CreateJob:output_type -> paceline.v1.CreateJobResponse
-	5,  // 26: paceline.v1.JobService.PlanJob:output_type -> paceline.v1.PlanJobResponse
-	8,  // 27: paceline.v1.JobService.GetJob:output_type -> paceline.v1.GetJobResponse
-	10, // 28: paceline.v1.JobService.ListJobs:output_type -> paceline.v1.ListJobsResponse
-	12, // 29: paceline.v1.JobService.StopJob:output_type -> paceline.v1.StopJobResponse
-	14, // 30: paceline.v1.JobService.RestartJob:output_type -> paceline.v1.RestartJobResponse
-	16, // 31: paceline.v1.JobService.DeleteJob:output_type -> paceline.v1.DeleteJobResponse
-	18, // 32: paceline.v1.JobService.ExplainJob:output_type -> paceline.v1.ExplainJobResponse
+	1,  // 17: paceline.v1.JobService.CreateJob:input_type -> paceline.v1.CreateJobRequest
+	3,  // 18: paceline.v1.JobService.PlanJob:input_type -> paceline.v1.PlanJobRequest
+	6,  // 19: paceline.v1.JobService.GetJob:input_type -> paceline.v1.GetJobRequest
+	8,  // 20: paceline.v1.JobService.ListJobs:input_type -> paceline.v1.ListJobsRequest
+	10, // 21: paceline.v1.JobService.StopJob:input_type -> paceline.v1.StopJobRequest
+	12, // 22: paceline.v1.JobService.RestartJob:input_type -> paceline.v1.RestartJobRequest
+	14, // 23: paceline.v1.JobService.DeleteJob:input_type -> paceline.v1.DeleteJobRequest
+	16, // 24: paceline.v1.JobService.ExplainJob:input_type -> paceline.v1.ExplainJobRequest
+	2,  // 25: paceline.v1.JobService.CreateJob:output_type -> paceline.v1.CreateJobResponse
+	4,  // 26: paceline.v1.JobService.PlanJob:output_type -> paceline.v1.PlanJobResponse
+	7,  // 27: paceline.v1.JobService.GetJob:output_type -> paceline.v1.GetJobResponse
+	9,  // 28: paceline.v1.JobService.ListJobs:output_type -> paceline.v1.ListJobsResponse
+	11, // 29: paceline.v1.JobService.StopJob:output_type -> paceline.v1.StopJobResponse
+	13, // 30: paceline.v1.JobService.RestartJob:output_type -> paceline.v1.RestartJobResponse
+	15, // 31: paceline.v1.JobService.DeleteJob:output_type -> paceline.v1.DeleteJobResponse
+	17, // 32: paceline.v1.JobService.ExplainJob:output_type -> paceline.v1.ExplainJobResponse
 	25, // [25:33] is the sub-list for method output_type
 	17, // [17:25] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
@@ -1387,14 +1299,13 @@ func file_paceline_v1_job_service_proto_init() {
 	file_paceline_v1_job_proto_init()
 	file_paceline_v1_job_spec_proto_init()
 	file_paceline_v1_state_proto_init()
-	file_paceline_v1_job_service_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_job_service_proto_rawDesc), len(file_paceline_v1_job_service_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   18,
+			NumEnums:      1,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

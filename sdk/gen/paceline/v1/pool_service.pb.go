@@ -135,7 +135,7 @@ type Pool struct {
 	Spec *PoolSpec `protobuf:"bytes,3,opt,name=spec,proto3" json:"spec,omitempty"`
 	// Grows with every change of the spec; expected_version of requests is compared with it.
 	Version uint64 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`
-	// What the pool's reservation amounts to, reserve_rest worked out.
+	// What its reservation amounts to today: reserve_rest worked out, scaled down when hosts are missing.
 	Reservation *Quantities `protobuf:"bytes,5,opt,name=reservation,proto3" json:"reservation,omitempty"`
 	// What it may use now.
 	Entitlement *Quantities `protobuf:"bytes,6,opt,name=entitlement,proto3" json:"entitlement,omitempty"`
@@ -143,14 +143,12 @@ type Pool struct {
 	Usage *Quantities `protobuf:"bytes,7,opt,name=usage,proto3" json:"usage,omitempty"`
 	// Usage and what waits, as far as it counts towards entitlement.
 	Demand *Quantities `protobuf:"bytes,8,opt,name=demand,proto3" json:"demand,omitempty"`
+	// The part of usage that is not preemptible; it stays within the reservation.
+	NonPreemptibleUsage *Quantities `protobuf:"bytes,9,opt,name=non_preemptible_usage,json=nonPreemptibleUsage,proto3" json:"non_preemptible_usage,omitempty"`
 	// Jobs of this very pool that have not ended.
-	Jobs uint32 `protobuf:"varint,9,opt,name=jobs,proto3" json:"jobs,omitempty"`
-	// Live runs of this pool and those below.
-	RunningTasks uint32 `protobuf:"varint,10,opt,name=running_tasks,json=runningTasks,proto3" json:"running_tasks,omitempty"`
-	// Instances of this pool and those below that wait.
-	PendingTasks uint32 `protobuf:"varint,11,opt,name=pending_tasks,json=pendingTasks,proto3" json:"pending_tasks,omitempty"`
-	// Pools right below it.
-	Children uint32 `protobuf:"varint,12,opt,name=children,proto3" json:"children,omitempty"`
+	Jobs uint32 `protobuf:"varint,10,opt,name=jobs,proto3" json:"jobs,omitempty"`
+	// Jobs and gangs in its queue.
+	Waiting uint32 `protobuf:"varint,11,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	// When it was made.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// When its spec last changed.
@@ -245,6 +243,13 @@ func (x *Pool) GetDemand() *Quantities {
 	return nil
 }
 
+func (x *Pool) GetNonPreemptibleUsage() *Quantities {
+	if x != nil {
+		return x.NonPreemptibleUsage
+	}
+	return nil
+}
+
 func (x *Pool) GetJobs() uint32 {
 	if x != nil {
 		return x.Jobs
@@ -252,23 +257,9 @@ func (x *Pool) GetJobs() uint32 {
 	return 0
 }
 
-func (x *Pool) GetRunningTasks() uint32 {
+func (x *Pool) GetWaiting() uint32 {
 	if x != nil {
-		return x.RunningTasks
-	}
-	return 0
-}
-
-func (x *Pool) GetPendingTasks() uint32 {
-	if x != nil {
-		return x.PendingTasks
-	}
-	return 0
-}
-
-func (x *Pool) GetChildren() uint32 {
-	if x != nil {
-		return x.Children
+		return x.Waiting
 	}
 	return 0
 }
@@ -292,8 +283,8 @@ type ApplyPoolRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The spec.
 	Spec *PoolSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	// The version that the spec was made against. Absent: whatever it is. 0: the pool must not exist.
-	ExpectedVersion *uint64 `protobuf:"varint,2,opt,name=expected_version,json=expectedVersion,proto3,oneof" json:"expected_version,omitempty"`
+	// The version that the spec was made against. 0: whatever it is.
+	ExpectedVersion uint64 `protobuf:"varint,2,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -336,8 +327,8 @@ func (x *ApplyPoolRequest) GetSpec() *PoolSpec {
 }
 
 func (x *ApplyPoolRequest) GetExpectedVersion() uint64 {
-	if x != nil && x.ExpectedVersion != nil {
-		return *x.ExpectedVersion
+	if x != nil {
+		return x.ExpectedVersion
 	}
 	return 0
 }
@@ -350,7 +341,9 @@ type ApplyPoolResponse struct {
 	// It did not exist before.
 	Created bool `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
 	// It was so already; nothing changed.
-	Unchanged     bool `protobuf:"varint,3,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
+	Unchanged bool `protobuf:"varint,3,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
+	// What the user should know; the spec was applied.
+	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -404,6 +397,13 @@ func (x *ApplyPoolResponse) GetUnchanged() bool {
 		return x.Unchanged
 	}
 	return false
+}
+
+func (x *ApplyPoolResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 // GetPoolRequest asks for a pool.
@@ -733,7 +733,7 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\x06shares\x18\a \x01(\v2\x17.paceline.v1.QuantitiesB\xe0\x01\xbaH\xdc\x01\xba\x01\xd8\x01\n" +
 	"\x10pool_spec.shares\x12\x1ceach must be at most 1000000\x1a\xa5\x01this.cpu_milli <= 1000000 && this.memory_mib <= 1000000 && this.disk_mib <= 1000000 && this.gpu_milli <= 1000000 && this.extended.all(k, this.extended[k] <= 1000000)R\x06shares:\xaa\x01\xbaH\xa6\x01\x1a\xa3\x01\n" +
 	"\x16pool_spec.reserve_rest\x12[reservation must be left out with reserve_rest, which makes it whatever the parent has left\x1a,!this.reserve_rest || !has(this.reservation)B\b\n" +
-	"\x06_share\"\xc2\x04\n" +
+	"\x06_share\"\xc3\x04\n" +
 	"\x04Pool\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\tparent_id\x18\x02 \x01(\tR\bparentId\x12)\n" +
@@ -742,24 +742,23 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\vreservation\x18\x05 \x01(\v2\x17.paceline.v1.QuantitiesR\vreservation\x129\n" +
 	"\ventitlement\x18\x06 \x01(\v2\x17.paceline.v1.QuantitiesR\ventitlement\x12-\n" +
 	"\x05usage\x18\a \x01(\v2\x17.paceline.v1.QuantitiesR\x05usage\x12/\n" +
-	"\x06demand\x18\b \x01(\v2\x17.paceline.v1.QuantitiesR\x06demand\x12\x12\n" +
-	"\x04jobs\x18\t \x01(\rR\x04jobs\x12#\n" +
-	"\rrunning_tasks\x18\n" +
-	" \x01(\rR\frunningTasks\x12#\n" +
-	"\rpending_tasks\x18\v \x01(\rR\fpendingTasks\x12\x1a\n" +
-	"\bchildren\x18\f \x01(\rR\bchildren\x12;\n" +
+	"\x06demand\x18\b \x01(\v2\x17.paceline.v1.QuantitiesR\x06demand\x12K\n" +
+	"\x15non_preemptible_usage\x18\t \x01(\v2\x17.paceline.v1.QuantitiesR\x13nonPreemptibleUsage\x12\x12\n" +
+	"\x04jobs\x18\n" +
+	" \x01(\rR\x04jobs\x12\x18\n" +
+	"\awaiting\x18\v \x01(\rR\awaiting\x12;\n" +
 	"\vcreate_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12;\n" +
 	"\vupdate_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updateTime\"\x8a\x01\n" +
+	"updateTime\"p\n" +
 	"\x10ApplyPoolRequest\x121\n" +
-	"\x04spec\x18\x01 \x01(\v2\x15.paceline.v1.PoolSpecB\x06\xbaH\x03\xc8\x01\x01R\x04spec\x12.\n" +
-	"\x10expected_version\x18\x02 \x01(\x04H\x00R\x0fexpectedVersion\x88\x01\x01B\x13\n" +
-	"\x11_expected_version\"r\n" +
+	"\x04spec\x18\x01 \x01(\v2\x15.paceline.v1.PoolSpecB\x06\xbaH\x03\xc8\x01\x01R\x04spec\x12)\n" +
+	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\"\x8e\x01\n" +
 	"\x11ApplyPoolResponse\x12%\n" +
 	"\x04pool\x18\x01 \x01(\v2\x11.paceline.v1.PoolR\x04pool\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\bR\acreated\x12\x1c\n" +
-	"\tunchanged\x18\x03 \x01(\bR\tunchanged\"0\n" +
+	"\tunchanged\x18\x03 \x01(\bR\tunchanged\x12\x1a\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"0\n" +
 	"\x0eGetPoolRequest\x12\x1e\n" +
 	"\x04pool\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x04R\x04pool\"8\n" +
@@ -823,25 +822,26 @@ var file_paceline_v1_pool_service_proto_depIdxs = []int32{
 	10, // 5: paceline.v1.Pool.entitlement:type_name -> paceline.v1.Quantities
 	10, // 6: paceline.v1.Pool.usage:type_name -> paceline.v1.Quantities
 	10, // 7: paceline.v1.Pool.demand:type_name -> paceline.v1.Quantities
-	11, // 8: paceline.v1.Pool.create_time:type_name -> google.protobuf.Timestamp
-	11, // 9: paceline.v1.Pool.update_time:type_name -> google.protobuf.Timestamp
-	0,  // 10: paceline.v1.ApplyPoolRequest.spec:type_name -> paceline.v1.PoolSpec
-	1,  // 11: paceline.v1.ApplyPoolResponse.pool:type_name -> paceline.v1.Pool
-	1,  // 12: paceline.v1.GetPoolResponse.pool:type_name -> paceline.v1.Pool
-	1,  // 13: paceline.v1.ListPoolsResponse.pools:type_name -> paceline.v1.Pool
-	2,  // 14: paceline.v1.PoolService.ApplyPool:input_type -> paceline.v1.ApplyPoolRequest
-	4,  // 15: paceline.v1.PoolService.GetPool:input_type -> paceline.v1.GetPoolRequest
-	6,  // 16: paceline.v1.PoolService.ListPools:input_type -> paceline.v1.ListPoolsRequest
-	8,  // 17: paceline.v1.PoolService.DeletePool:input_type -> paceline.v1.DeletePoolRequest
-	3,  // 18: paceline.v1.PoolService.ApplyPool:output_type -> paceline.v1.ApplyPoolResponse
-	5,  // 19: paceline.v1.PoolService.GetPool:output_type -> paceline.v1.GetPoolResponse
-	7,  // 20: paceline.v1.PoolService.ListPools:output_type -> paceline.v1.ListPoolsResponse
-	9,  // 21: paceline.v1.PoolService.DeletePool:output_type -> paceline.v1.DeletePoolResponse
-	18, // [18:22] is the sub-list for method output_type
-	14, // [14:18] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	10, // 8: paceline.v1.Pool.non_preemptible_usage:type_name -> paceline.v1.Quantities
+	11, // 9: paceline.v1.Pool.create_time:type_name -> google.protobuf.Timestamp
+	11, // 10: paceline.v1.Pool.update_time:type_name -> google.protobuf.Timestamp
+	0,  // 11: paceline.v1.ApplyPoolRequest.spec:type_name -> paceline.v1.PoolSpec
+	1,  // 12: paceline.v1.ApplyPoolResponse.pool:type_name -> paceline.v1.Pool
+	1,  // 13: paceline.v1.GetPoolResponse.pool:type_name -> paceline.v1.Pool
+	1,  // 14: paceline.v1.ListPoolsResponse.pools:type_name -> paceline.v1.Pool
+	2,  // 15: paceline.v1.PoolService.ApplyPool:input_type -> paceline.v1.ApplyPoolRequest
+	4,  // 16: paceline.v1.PoolService.GetPool:input_type -> paceline.v1.GetPoolRequest
+	6,  // 17: paceline.v1.PoolService.ListPools:input_type -> paceline.v1.ListPoolsRequest
+	8,  // 18: paceline.v1.PoolService.DeletePool:input_type -> paceline.v1.DeletePoolRequest
+	3,  // 19: paceline.v1.PoolService.ApplyPool:output_type -> paceline.v1.ApplyPoolResponse
+	5,  // 20: paceline.v1.PoolService.GetPool:output_type -> paceline.v1.GetPoolResponse
+	7,  // 21: paceline.v1.PoolService.ListPools:output_type -> paceline.v1.ListPoolsResponse
+	9,  // 22: paceline.v1.PoolService.DeletePool:output_type -> paceline.v1.DeletePoolResponse
+	19, // [19:23] is the sub-list for method output_type
+	15, // [15:19] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_pool_service_proto_init() }
@@ -851,7 +851,6 @@ func file_paceline_v1_pool_service_proto_init() {
 	}
 	file_paceline_v1_resource_proto_init()
 	file_paceline_v1_pool_service_proto_msgTypes[0].OneofWrappers = []any{}
-	file_paceline_v1_pool_service_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -481,116 +481,60 @@ func (Reason) EnumDescriptor() ([]byte, []int) {
 	return file_paceline_v1_state_proto_rawDescGZIP(), []int{5}
 }
 
-// PendingReason is what keeps an instance from running.
+// PendingReason is why instances wait.
 type PendingReason int32
 
 const (
 	PendingReason_PENDING_REASON_UNSPECIFIED PendingReason = 0
-	// Its tasks are still being created.
-	PendingReason_PENDING_REASON_CREATING PendingReason = 1
-	// The job's max_running instances are live.
-	PendingReason_PENDING_REASON_WINDOW PendingReason = 2
-	// Other work of its pool goes first.
-	PendingReason_PENDING_REASON_QUEUE PendingReason = 3
-	// Its pool's entitlement is used up.
-	PendingReason_PENDING_REASON_ENTITLEMENT PendingReason = 4
+	// No cluster that the job may use is in contact.
+	PendingReason_PENDING_REASON_NO_CLUSTER PendingReason = 1
+	// No host could take one even if it were empty.
+	PendingReason_PENDING_REASON_NEVER_FITS PendingReason = 2
+	// Its last run failed; it waits for its next try.
+	PendingReason_PENDING_REASON_BACKING_OFF PendingReason = 3
 	// Its pool's reservation, which bounds non-preemptible work, is used up.
-	PendingReason_PENDING_REASON_RESERVATION PendingReason = 5
-	// Its pool's limit, or that of a pool above, is reached.
-	PendingReason_PENDING_REASON_LIMIT PendingReason = 6
-	// It failed and waits for its next try.
-	PendingReason_PENDING_REASON_BACKOFF PendingReason = 7
-	// It is admitted and no host was asked yet.
-	PendingReason_PENDING_REASON_PLACING PendingReason = 8
-	// No cluster is in contact.
-	PendingReason_PENDING_REASON_NO_CLUSTER PendingReason = 9
-	// The host is not ready.
-	PendingReason_PENDING_REASON_HOST_NOT_READY PendingReason = 20
-	// The host is draining.
-	PendingReason_PENDING_REASON_HOST_DRAINING PendingReason = 21
-	// The host is in another host pool.
-	PendingReason_PENDING_REASON_HOST_POOL PendingReason = 22
-	// A constraint does not hold.
-	PendingReason_PENDING_REASON_CONSTRAINT PendingReason = 23
-	// Not enough CPU is free.
-	PendingReason_PENDING_REASON_CPU PendingReason = 24
-	// Not enough memory is free.
-	PendingReason_PENDING_REASON_MEMORY PendingReason = 25
-	// Not enough disk is free.
-	PendingReason_PENDING_REASON_DISK PendingReason = 26
-	// Not enough GPU is free.
-	PendingReason_PENDING_REASON_GPU PendingReason = 27
-	// No device of an allowed model is free.
-	PendingReason_PENDING_REASON_GPU_MODEL PendingReason = 28
-	// Not enough of an extended resource is free.
-	PendingReason_PENDING_REASON_EXTENDED_RESOURCE PendingReason = 29
-	// A port is taken.
-	PendingReason_PENDING_REASON_PORTS PendingReason = 30
-	// A required affinity finds no match, or an anti-affinity does.
-	PendingReason_PENDING_REASON_AFFINITY PendingReason = 31
-	// The domain already holds too many of the job's instances.
-	PendingReason_PENDING_REASON_SPREAD PendingReason = 32
-	// Other work is there, or exclusive work.
-	PendingReason_PENDING_REASON_EXCLUSIVE PendingReason = 33
-	// Each member of the gang fits somewhere, the whole gang does not.
-	PendingReason_PENDING_REASON_GANG PendingReason = 34
+	PendingReason_PENDING_REASON_RESERVATION PendingReason = 4
+	// Its pool's entitlement is used up.
+	PendingReason_PENDING_REASON_ENTITLEMENT PendingReason = 5
+	// Others of the same pool go first.
+	PendingReason_PENDING_REASON_QUEUE PendingReason = 6
+	// Hosts refused it.
+	PendingReason_PENDING_REASON_PLACEMENT PendingReason = 7
+	// max_running instances run already.
+	PendingReason_PENDING_REASON_WINDOW PendingReason = 8
+	// A host is being looked for right now.
+	PendingReason_PENDING_REASON_BEING_PLACED PendingReason = 9
+	// A daemon that no host matches.
+	PendingReason_PENDING_REASON_NO_MATCHING_HOST PendingReason = 10
 )
 
 // Enum value maps for PendingReason.
 var (
 	PendingReason_name = map[int32]string{
 		0:  "PENDING_REASON_UNSPECIFIED",
-		1:  "PENDING_REASON_CREATING",
-		2:  "PENDING_REASON_WINDOW",
-		3:  "PENDING_REASON_QUEUE",
-		4:  "PENDING_REASON_ENTITLEMENT",
-		5:  "PENDING_REASON_RESERVATION",
-		6:  "PENDING_REASON_LIMIT",
-		7:  "PENDING_REASON_BACKOFF",
-		8:  "PENDING_REASON_PLACING",
-		9:  "PENDING_REASON_NO_CLUSTER",
-		20: "PENDING_REASON_HOST_NOT_READY",
-		21: "PENDING_REASON_HOST_DRAINING",
-		22: "PENDING_REASON_HOST_POOL",
-		23: "PENDING_REASON_CONSTRAINT",
-		24: "PENDING_REASON_CPU",
-		25: "PENDING_REASON_MEMORY",
-		26: "PENDING_REASON_DISK",
-		27: "PENDING_REASON_GPU",
-		28: "PENDING_REASON_GPU_MODEL",
-		29: "PENDING_REASON_EXTENDED_RESOURCE",
-		30: "PENDING_REASON_PORTS",
-		31: "PENDING_REASON_AFFINITY",
-		32: "PENDING_REASON_SPREAD",
-		33: "PENDING_REASON_EXCLUSIVE",
-		34: "PENDING_REASON_GANG",
+		1:  "PENDING_REASON_NO_CLUSTER",
+		2:  "PENDING_REASON_NEVER_FITS",
+		3:  "PENDING_REASON_BACKING_OFF",
+		4:  "PENDING_REASON_RESERVATION",
+		5:  "PENDING_REASON_ENTITLEMENT",
+		6:  "PENDING_REASON_QUEUE",
+		7:  "PENDING_REASON_PLACEMENT",
+		8:  "PENDING_REASON_WINDOW",
+		9:  "PENDING_REASON_BEING_PLACED",
+		10: "PENDING_REASON_NO_MATCHING_HOST",
 	}
 	PendingReason_value = map[string]int32{
-		"PENDING_REASON_UNSPECIFIED":       0,
-		"PENDING_REASON_CREATING":          1,
-		"PENDING_REASON_WINDOW":            2,
-		"PENDING_REASON_QUEUE":             3,
-		"PENDING_REASON_ENTITLEMENT":       4,
-		"PENDING_REASON_RESERVATION":       5,
-		"PENDING_REASON_LIMIT":             6,
-		"PENDING_REASON_BACKOFF":           7,
-		"PENDING_REASON_PLACING":           8,
-		"PENDING_REASON_NO_CLUSTER":        9,
-		"PENDING_REASON_HOST_NOT_READY":    20,
-		"PENDING_REASON_HOST_DRAINING":     21,
-		"PENDING_REASON_HOST_POOL":         22,
-		"PENDING_REASON_CONSTRAINT":        23,
-		"PENDING_REASON_CPU":               24,
-		"PENDING_REASON_MEMORY":            25,
-		"PENDING_REASON_DISK":              26,
-		"PENDING_REASON_GPU":               27,
-		"PENDING_REASON_GPU_MODEL":         28,
-		"PENDING_REASON_EXTENDED_RESOURCE": 29,
-		"PENDING_REASON_PORTS":             30,
-		"PENDING_REASON_AFFINITY":          31,
-		"PENDING_REASON_SPREAD":            32,
-		"PENDING_REASON_EXCLUSIVE":         33,
-		"PENDING_REASON_GANG":              34,
+		"PENDING_REASON_UNSPECIFIED":      0,
+		"PENDING_REASON_NO_CLUSTER":       1,
+		"PENDING_REASON_NEVER_FITS":       2,
+		"PENDING_REASON_BACKING_OFF":      3,
+		"PENDING_REASON_RESERVATION":      4,
+		"PENDING_REASON_ENTITLEMENT":      5,
+		"PENDING_REASON_QUEUE":            6,
+		"PENDING_REASON_PLACEMENT":        7,
+		"PENDING_REASON_WINDOW":           8,
+		"PENDING_REASON_BEING_PLACED":     9,
+		"PENDING_REASON_NO_MATCHING_HOST": 10,
 	}
 )
 
@@ -619,6 +563,110 @@ func (x PendingReason) Number() protoreflect.EnumNumber {
 // Deprecated: Use PendingReason.Descriptor instead.
 func (PendingReason) EnumDescriptor() ([]byte, []int) {
 	return file_paceline_v1_state_proto_rawDescGZIP(), []int{6}
+}
+
+// RefusalReason is why a host cannot take a task. A host counts under the first that applies, in this order.
+type RefusalReason int32
+
+const (
+	RefusalReason_REFUSAL_REASON_UNSPECIFIED RefusalReason = 0
+	// It is not ready.
+	RefusalReason_REFUSAL_REASON_NOT_READY RefusalReason = 1
+	// It is draining.
+	RefusalReason_REFUSAL_REASON_DRAINING RefusalReason = 2
+	// It is in another host pool.
+	RefusalReason_REFUSAL_REASON_HOST_POOL RefusalReason = 3
+	// A constraint does not hold.
+	RefusalReason_REFUSAL_REASON_CONSTRAINT RefusalReason = 4
+	// Not enough CPU is free.
+	RefusalReason_REFUSAL_REASON_CPU RefusalReason = 5
+	// Not enough memory is free.
+	RefusalReason_REFUSAL_REASON_MEMORY RefusalReason = 6
+	// Not enough disk is free.
+	RefusalReason_REFUSAL_REASON_DISK RefusalReason = 7
+	// Not enough devices, or no large enough share of one, are free.
+	RefusalReason_REFUSAL_REASON_GPU RefusalReason = 8
+	// It has no device of an allowed model.
+	RefusalReason_REFUSAL_REASON_GPU_MODEL RefusalReason = 9
+	// Not enough of an extended resource is free.
+	RefusalReason_REFUSAL_REASON_EXTENDED_RESOURCE RefusalReason = 10
+	// A fixed port is taken, or no port is left.
+	RefusalReason_REFUSAL_REASON_PORTS RefusalReason = 11
+	// A required affinity finds no match, or an anti-affinity does.
+	RefusalReason_REFUSAL_REASON_AFFINITY RefusalReason = 12
+	// Its domain holds too many of the job's instances.
+	RefusalReason_REFUSAL_REASON_SPREAD RefusalReason = 13
+	// Other work is there, or exclusive work.
+	RefusalReason_REFUSAL_REASON_EXCLUSIVE RefusalReason = 14
+	// Each member of the gang fits somewhere, the whole gang does not.
+	RefusalReason_REFUSAL_REASON_GANG RefusalReason = 15
+)
+
+// Enum value maps for RefusalReason.
+var (
+	RefusalReason_name = map[int32]string{
+		0:  "REFUSAL_REASON_UNSPECIFIED",
+		1:  "REFUSAL_REASON_NOT_READY",
+		2:  "REFUSAL_REASON_DRAINING",
+		3:  "REFUSAL_REASON_HOST_POOL",
+		4:  "REFUSAL_REASON_CONSTRAINT",
+		5:  "REFUSAL_REASON_CPU",
+		6:  "REFUSAL_REASON_MEMORY",
+		7:  "REFUSAL_REASON_DISK",
+		8:  "REFUSAL_REASON_GPU",
+		9:  "REFUSAL_REASON_GPU_MODEL",
+		10: "REFUSAL_REASON_EXTENDED_RESOURCE",
+		11: "REFUSAL_REASON_PORTS",
+		12: "REFUSAL_REASON_AFFINITY",
+		13: "REFUSAL_REASON_SPREAD",
+		14: "REFUSAL_REASON_EXCLUSIVE",
+		15: "REFUSAL_REASON_GANG",
+	}
+	RefusalReason_value = map[string]int32{
+		"REFUSAL_REASON_UNSPECIFIED":       0,
+		"REFUSAL_REASON_NOT_READY":         1,
+		"REFUSAL_REASON_DRAINING":          2,
+		"REFUSAL_REASON_HOST_POOL":         3,
+		"REFUSAL_REASON_CONSTRAINT":        4,
+		"REFUSAL_REASON_CPU":               5,
+		"REFUSAL_REASON_MEMORY":            6,
+		"REFUSAL_REASON_DISK":              7,
+		"REFUSAL_REASON_GPU":               8,
+		"REFUSAL_REASON_GPU_MODEL":         9,
+		"REFUSAL_REASON_EXTENDED_RESOURCE": 10,
+		"REFUSAL_REASON_PORTS":             11,
+		"REFUSAL_REASON_AFFINITY":          12,
+		"REFUSAL_REASON_SPREAD":            13,
+		"REFUSAL_REASON_EXCLUSIVE":         14,
+		"REFUSAL_REASON_GANG":              15,
+	}
+)
+
+func (x RefusalReason) Enum() *RefusalReason {
+	p := new(RefusalReason)
+	*p = x
+	return p
+}
+
+func (x RefusalReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RefusalReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_paceline_v1_state_proto_enumTypes[7].Descriptor()
+}
+
+func (RefusalReason) Type() protoreflect.EnumType {
+	return &file_paceline_v1_state_proto_enumTypes[7]
+}
+
+func (x RefusalReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RefusalReason.Descriptor instead.
+func (RefusalReason) EnumDescriptor() ([]byte, []int) {
+	return file_paceline_v1_state_proto_rawDescGZIP(), []int{7}
 }
 
 // HostState says whether a host takes new work.
@@ -665,11 +713,11 @@ func (x HostState) String() string {
 }
 
 func (HostState) Descriptor() protoreflect.EnumDescriptor {
-	return file_paceline_v1_state_proto_enumTypes[7].Descriptor()
+	return file_paceline_v1_state_proto_enumTypes[8].Descriptor()
 }
 
 func (HostState) Type() protoreflect.EnumType {
-	return &file_paceline_v1_state_proto_enumTypes[7]
+	return &file_paceline_v1_state_proto_enumTypes[8]
 }
 
 func (x HostState) Number() protoreflect.EnumNumber {
@@ -678,7 +726,7 @@ func (x HostState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HostState.Descriptor instead.
 func (HostState) EnumDescriptor() ([]byte, []int) {
-	return file_paceline_v1_state_proto_rawDescGZIP(), []int{7}
+	return file_paceline_v1_state_proto_rawDescGZIP(), []int{8}
 }
 
 // Role is what a principal may do, each role including those before it.
@@ -725,11 +773,11 @@ func (x Role) String() string {
 }
 
 func (Role) Descriptor() protoreflect.EnumDescriptor {
-	return file_paceline_v1_state_proto_enumTypes[8].Descriptor()
+	return file_paceline_v1_state_proto_enumTypes[9].Descriptor()
 }
 
 func (Role) Type() protoreflect.EnumType {
-	return &file_paceline_v1_state_proto_enumTypes[8]
+	return &file_paceline_v1_state_proto_enumTypes[9]
 }
 
 func (x Role) Number() protoreflect.EnumNumber {
@@ -738,7 +786,7 @@ func (x Role) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Role.Descriptor instead.
 func (Role) EnumDescriptor() ([]byte, []int) {
-	return file_paceline_v1_state_proto_rawDescGZIP(), []int{8}
+	return file_paceline_v1_state_proto_rawDescGZIP(), []int{9}
 }
 
 var File_paceline_v1_state_proto protoreflect.FileDescriptor
@@ -809,33 +857,38 @@ const file_paceline_v1_state_proto_rawDesc = "" +
 	"\x16REASON_NO_RETRIES_LEFT\x10\x11\x12\x1e\n" +
 	"\x1aREASON_HOST_RETURNED_EMPTY\x10\x12\x12\x14\n" +
 	"\x10REASON_DUPLICATE\x10\x13\x12\x15\n" +
-	"\x11REASON_PORT_TAKEN\x10\x14*\xe5\x05\n" +
+	"\x11REASON_PORT_TAKEN\x10\x14*\xe6\x02\n" +
 	"\rPendingReason\x12\x1e\n" +
-	"\x1aPENDING_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
-	"\x17PENDING_REASON_CREATING\x10\x01\x12\x19\n" +
-	"\x15PENDING_REASON_WINDOW\x10\x02\x12\x18\n" +
-	"\x14PENDING_REASON_QUEUE\x10\x03\x12\x1e\n" +
-	"\x1aPENDING_REASON_ENTITLEMENT\x10\x04\x12\x1e\n" +
-	"\x1aPENDING_REASON_RESERVATION\x10\x05\x12\x18\n" +
-	"\x14PENDING_REASON_LIMIT\x10\x06\x12\x1a\n" +
-	"\x16PENDING_REASON_BACKOFF\x10\a\x12\x1a\n" +
-	"\x16PENDING_REASON_PLACING\x10\b\x12\x1d\n" +
-	"\x19PENDING_REASON_NO_CLUSTER\x10\t\x12!\n" +
-	"\x1dPENDING_REASON_HOST_NOT_READY\x10\x14\x12 \n" +
-	"\x1cPENDING_REASON_HOST_DRAINING\x10\x15\x12\x1c\n" +
-	"\x18PENDING_REASON_HOST_POOL\x10\x16\x12\x1d\n" +
-	"\x19PENDING_REASON_CONSTRAINT\x10\x17\x12\x16\n" +
-	"\x12PENDING_REASON_CPU\x10\x18\x12\x19\n" +
-	"\x15PENDING_REASON_MEMORY\x10\x19\x12\x17\n" +
-	"\x13PENDING_REASON_DISK\x10\x1a\x12\x16\n" +
-	"\x12PENDING_REASON_GPU\x10\x1b\x12\x1c\n" +
-	"\x18PENDING_REASON_GPU_MODEL\x10\x1c\x12$\n" +
-	" PENDING_REASON_EXTENDED_RESOURCE\x10\x1d\x12\x18\n" +
-	"\x14PENDING_REASON_PORTS\x10\x1e\x12\x1b\n" +
-	"\x17PENDING_REASON_AFFINITY\x10\x1f\x12\x19\n" +
-	"\x15PENDING_REASON_SPREAD\x10 \x12\x1c\n" +
-	"\x18PENDING_REASON_EXCLUSIVE\x10!\x12\x17\n" +
-	"\x13PENDING_REASON_GANG\x10\"*\x8c\x01\n" +
+	"\x1aPENDING_REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19PENDING_REASON_NO_CLUSTER\x10\x01\x12\x1d\n" +
+	"\x19PENDING_REASON_NEVER_FITS\x10\x02\x12\x1e\n" +
+	"\x1aPENDING_REASON_BACKING_OFF\x10\x03\x12\x1e\n" +
+	"\x1aPENDING_REASON_RESERVATION\x10\x04\x12\x1e\n" +
+	"\x1aPENDING_REASON_ENTITLEMENT\x10\x05\x12\x18\n" +
+	"\x14PENDING_REASON_QUEUE\x10\x06\x12\x1c\n" +
+	"\x18PENDING_REASON_PLACEMENT\x10\a\x12\x19\n" +
+	"\x15PENDING_REASON_WINDOW\x10\b\x12\x1f\n" +
+	"\x1bPENDING_REASON_BEING_PLACED\x10\t\x12#\n" +
+	"\x1fPENDING_REASON_NO_MATCHING_HOST\x10\n" +
+	"*\xd8\x03\n" +
+	"\rRefusalReason\x12\x1e\n" +
+	"\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18REFUSAL_REASON_NOT_READY\x10\x01\x12\x1b\n" +
+	"\x17REFUSAL_REASON_DRAINING\x10\x02\x12\x1c\n" +
+	"\x18REFUSAL_REASON_HOST_POOL\x10\x03\x12\x1d\n" +
+	"\x19REFUSAL_REASON_CONSTRAINT\x10\x04\x12\x16\n" +
+	"\x12REFUSAL_REASON_CPU\x10\x05\x12\x19\n" +
+	"\x15REFUSAL_REASON_MEMORY\x10\x06\x12\x17\n" +
+	"\x13REFUSAL_REASON_DISK\x10\a\x12\x16\n" +
+	"\x12REFUSAL_REASON_GPU\x10\b\x12\x1c\n" +
+	"\x18REFUSAL_REASON_GPU_MODEL\x10\t\x12$\n" +
+	" REFUSAL_REASON_EXTENDED_RESOURCE\x10\n" +
+	"\x12\x18\n" +
+	"\x14REFUSAL_REASON_PORTS\x10\v\x12\x1b\n" +
+	"\x17REFUSAL_REASON_AFFINITY\x10\f\x12\x19\n" +
+	"\x15REFUSAL_REASON_SPREAD\x10\r\x12\x1c\n" +
+	"\x18REFUSAL_REASON_EXCLUSIVE\x10\x0e\x12\x17\n" +
+	"\x13REFUSAL_REASON_GANG\x10\x0f*\x8c\x01\n" +
 	"\tHostState\x12\x1a\n" +
 	"\x16HOST_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10HOST_STATE_READY\x10\x01\x12\x18\n" +
@@ -862,7 +915,7 @@ func file_paceline_v1_state_proto_rawDescGZIP() []byte {
 	return file_paceline_v1_state_proto_rawDescData
 }
 
-var file_paceline_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_paceline_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
 var file_paceline_v1_state_proto_goTypes = []any{
 	(JobKind)(0),       // 0: paceline.v1.JobKind
 	(JobState)(0),      // 1: paceline.v1.JobState
@@ -871,8 +924,9 @@ var file_paceline_v1_state_proto_goTypes = []any{
 	(RunState)(0),      // 4: paceline.v1.RunState
 	(Reason)(0),        // 5: paceline.v1.Reason
 	(PendingReason)(0), // 6: paceline.v1.PendingReason
-	(HostState)(0),     // 7: paceline.v1.HostState
-	(Role)(0),          // 8: paceline.v1.Role
+	(RefusalReason)(0), // 7: paceline.v1.RefusalReason
+	(HostState)(0),     // 8: paceline.v1.HostState
+	(Role)(0),          // 9: paceline.v1.Role
 }
 var file_paceline_v1_state_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for method output_type
@@ -892,7 +946,7 @@ func file_paceline_v1_state_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_state_proto_rawDesc), len(file_paceline_v1_state_proto_rawDesc)),
-			NumEnums:      9,
+			NumEnums:      10,
 			NumMessages:   0,
 			NumExtensions: 0,
 			NumServices:   0,

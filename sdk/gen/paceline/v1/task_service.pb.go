@@ -78,7 +78,7 @@ type ListTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The job's id, or pool path and name.
 	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// Instances whose latest run is on this host: its id, or cluster/name.
+	// Instances whose latest run is on this host: its id, or cluster/name. Default: any.
 	Host string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
 	// Instances in one of these states. Default: any.
 	States []InstanceState `protobuf:"varint,3,rep,packed,name=states,proto3,enum=paceline.v1.InstanceState" json:"states,omitempty"`
@@ -164,7 +164,7 @@ func (x *ListTasksRequest) GetPageToken() string {
 	return ""
 }
 
-// ListTasksResponse is one page of instances, by job and number.
+// ListTasksResponse is one page of instances, by number.
 type ListTasksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The instances.
@@ -288,7 +288,7 @@ type GetTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The instance.
 	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	// Its runs, latest first. Old ones are forgotten in time.
+	// Its runs, latest first; the last 10 that ended are kept.
 	Runs          []*Run `protobuf:"bytes,2,rep,name=runs,proto3" json:"runs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -488,9 +488,10 @@ var File_paceline_v1_task_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_task_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1epaceline/v1/task_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x15paceline/v1/job.proto\x1a\x17paceline/v1/state.proto\"\x85\x03\n" +
-	"\x10ListTasksRequest\x12\x1a\n" +
-	"\x03job\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x05R\x03job\x12\x1c\n" +
+	"\x1epaceline/v1/task_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x15paceline/v1/job.proto\x1a\x17paceline/v1/state.proto\"\xac\x02\n" +
+	"\x10ListTasksRequest\x12\x1c\n" +
+	"\x03job\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x05R\x03job\x12\x1c\n" +
 	"\x04host\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc0\x02R\x04host\x12C\n" +
 	"\x06states\x18\x03 \x03(\x0e2\x1a.paceline.v1.InstanceStateB\x0f\xbaH\f\x92\x01\t\x10\x10\"\x05\x82\x01\x02\x10\x01R\x06states\x12E\n" +
 	"\n" +
@@ -498,8 +499,7 @@ const file_paceline_v1_task_service_proto_rawDesc = "" +
 	"\tpage_size\x18\x05 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken:Y\xbaHV\x1aT\n" +
-	"\x16list_tasks.job_or_host\x12\x17job or host must be set\x1a!this.job != '' || this.host != ''\"\x87\x01\n" +
+	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"\x87\x01\n" +
 	"\x11ListTasksResponse\x12'\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x11.paceline.v1.TaskR\x05tasks\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12!\n" +

@@ -37,6 +37,10 @@ const (
 	HostServiceListHostsProcedure = "/paceline.v1.HostService/ListHosts"
 	// HostServiceGetHostProcedure is the fully-qualified name of the HostService's GetHost RPC.
 	HostServiceGetHostProcedure = "/paceline.v1.HostService/GetHost"
+	// HostServiceDrainHostProcedure is the fully-qualified name of the HostService's DrainHost RPC.
+	HostServiceDrainHostProcedure = "/paceline.v1.HostService/DrainHost"
+	// HostServiceUndrainHostProcedure is the fully-qualified name of the HostService's UndrainHost RPC.
+	HostServiceUndrainHostProcedure = "/paceline.v1.HostService/UndrainHost"
 )
 
 // HostServiceClient is a client for the paceline.v1.HostService service.
@@ -45,6 +49,10 @@ type HostServiceClient interface {
 	ListHosts(context.Context, *connect.Request[v1.ListHostsRequest]) (*connect.Response[v1.ListHostsResponse], error)
 	// GetHost returns one host.
 	GetHost(context.Context, *connect.Request[v1.GetHostRequest]) (*connect.Response[v1.GetHostResponse], error)
+	// DrainHost keeps new work from a host; what runs there goes on.
+	DrainHost(context.Context, *connect.Request[v1.DrainHostRequest]) (*connect.Response[v1.DrainHostResponse], error)
+	// UndrainHost lets a host take work again.
+	UndrainHost(context.Context, *connect.Request[v1.UndrainHostRequest]) (*connect.Response[v1.UndrainHostResponse], error)
 }
 
 // NewHostServiceClient constructs a client for the paceline.v1.HostService service. By default, it
@@ -72,13 +80,29 @@ func NewHostServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		drainHost: connect.NewClient[v1.DrainHostRequest, v1.DrainHostResponse](
+			httpClient,
+			baseURL+HostServiceDrainHostProcedure,
+			connect.WithSchema(hostServiceMethods.ByName("DrainHost")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		undrainHost: connect.NewClient[v1.UndrainHostRequest, v1.UndrainHostResponse](
+			httpClient,
+			baseURL+HostServiceUndrainHostProcedure,
+			connect.WithSchema(hostServiceMethods.ByName("UndrainHost")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // hostServiceClient implements HostServiceClient.
 type hostServiceClient struct {
-	listHosts *connect.Client[v1.ListHostsRequest, v1.ListHostsResponse]
-	getHost   *connect.Client[v1.GetHostRequest, v1.GetHostResponse]
+	listHosts   *connect.Client[v1.ListHostsRequest, v1.ListHostsResponse]
+	getHost     *connect.Client[v1.GetHostRequest, v1.GetHostResponse]
+	drainHost   *connect.Client[v1.DrainHostRequest, v1.DrainHostResponse]
+	undrainHost *connect.Client[v1.UndrainHostRequest, v1.UndrainHostResponse]
 }
 
 // ListHosts calls paceline.v1.HostService.ListHosts.
@@ -91,12 +115,26 @@ func (c *hostServiceClient) GetHost(ctx context.Context, req *connect.Request[v1
 	return c.getHost.CallUnary(ctx, req)
 }
 
+// DrainHost calls paceline.v1.HostService.DrainHost.
+func (c *hostServiceClient) DrainHost(ctx context.Context, req *connect.Request[v1.DrainHostRequest]) (*connect.Response[v1.DrainHostResponse], error) {
+	return c.drainHost.CallUnary(ctx, req)
+}
+
+// UndrainHost calls paceline.v1.HostService.UndrainHost.
+func (c *hostServiceClient) UndrainHost(ctx context.Context, req *connect.Request[v1.UndrainHostRequest]) (*connect.Response[v1.UndrainHostResponse], error) {
+	return c.undrainHost.CallUnary(ctx, req)
+}
+
 // HostServiceHandler is an implementation of the paceline.v1.HostService service.
 type HostServiceHandler interface {
 	// ListHosts returns hosts that match every filter, by cluster and name, a page at a time.
 	ListHosts(context.Context, *connect.Request[v1.ListHostsRequest]) (*connect.Response[v1.ListHostsResponse], error)
 	// GetHost returns one host.
 	GetHost(context.Context, *connect.Request[v1.GetHostRequest]) (*connect.Response[v1.GetHostResponse], error)
+	// DrainHost keeps new work from a host; what runs there goes on.
+	DrainHost(context.Context, *connect.Request[v1.DrainHostRequest]) (*connect.Response[v1.DrainHostResponse], error)
+	// UndrainHost lets a host take work again.
+	UndrainHost(context.Context, *connect.Request[v1.UndrainHostRequest]) (*connect.Response[v1.UndrainHostResponse], error)
 }
 
 // NewHostServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -120,12 +158,30 @@ func NewHostServiceHandler(svc HostServiceHandler, opts ...connect.HandlerOption
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	hostServiceDrainHostHandler := connect.NewUnaryHandler(
+		HostServiceDrainHostProcedure,
+		svc.DrainHost,
+		connect.WithSchema(hostServiceMethods.ByName("DrainHost")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	hostServiceUndrainHostHandler := connect.NewUnaryHandler(
+		HostServiceUndrainHostProcedure,
+		svc.UndrainHost,
+		connect.WithSchema(hostServiceMethods.ByName("UndrainHost")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/paceline.v1.HostService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case HostServiceListHostsProcedure:
 			hostServiceListHostsHandler.ServeHTTP(w, r)
 		case HostServiceGetHostProcedure:
 			hostServiceGetHostHandler.ServeHTTP(w, r)
+		case HostServiceDrainHostProcedure:
+			hostServiceDrainHostHandler.ServeHTTP(w, r)
+		case HostServiceUndrainHostProcedure:
+			hostServiceUndrainHostHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -141,4 +197,12 @@ func (UnimplementedHostServiceHandler) ListHosts(context.Context, *connect.Reque
 
 func (UnimplementedHostServiceHandler) GetHost(context.Context, *connect.Request[v1.GetHostRequest]) (*connect.Response[v1.GetHostResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("paceline.v1.HostService.GetHost is not implemented"))
+}
+
+func (UnimplementedHostServiceHandler) DrainHost(context.Context, *connect.Request[v1.DrainHostRequest]) (*connect.Response[v1.DrainHostResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("paceline.v1.HostService.DrainHost is not implemented"))
+}
+
+func (UnimplementedHostServiceHandler) UndrainHost(context.Context, *connect.Request[v1.UndrainHostRequest]) (*connect.Response[v1.UndrainHostResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("paceline.v1.HostService.UndrainHost is not implemented"))
 }

@@ -60,11 +60,11 @@ type JobServiceClient interface {
 	PlanJob(context.Context, *connect.Request[v1.PlanJobRequest]) (*connect.Response[v1.PlanJobResponse], error)
 	// GetJob returns one job.
 	GetJob(context.Context, *connect.Request[v1.GetJobRequest]) (*connect.Response[v1.GetJobResponse], error)
-	// ListJobs returns jobs that match every filter, a page at a time.
+	// ListJobs returns jobs that match every filter in order of submission, a page at a time.
 	ListJobs(context.Context, *connect.Request[v1.ListJobsRequest]) (*connect.Response[v1.ListJobsResponse], error)
 	// StopJob ends a job's runs and keeps the job. A job that is stopped or ended stays so.
 	StopJob(context.Context, *connect.Request[v1.StopJobRequest]) (*connect.Response[v1.StopJobResponse], error)
-	// RestartJob ends a job's live runs and runs it anew. A stopped job runs again.
+	// RestartJob replaces every live run of a job by a new one, some at a time.
 	RestartJob(context.Context, *connect.Request[v1.RestartJobRequest]) (*connect.Response[v1.RestartJobResponse], error)
 	// DeleteJob forgets a job that has ended; with force it stops a live one first.
 	DeleteJob(context.Context, *connect.Request[v1.DeleteJobRequest]) (*connect.Response[v1.DeleteJobResponse], error)
@@ -200,11 +200,11 @@ type JobServiceHandler interface {
 	PlanJob(context.Context, *connect.Request[v1.PlanJobRequest]) (*connect.Response[v1.PlanJobResponse], error)
 	// GetJob returns one job.
 	GetJob(context.Context, *connect.Request[v1.GetJobRequest]) (*connect.Response[v1.GetJobResponse], error)
-	// ListJobs returns jobs that match every filter, a page at a time.
+	// ListJobs returns jobs that match every filter in order of submission, a page at a time.
 	ListJobs(context.Context, *connect.Request[v1.ListJobsRequest]) (*connect.Response[v1.ListJobsResponse], error)
 	// StopJob ends a job's runs and keeps the job. A job that is stopped or ended stays so.
 	StopJob(context.Context, *connect.Request[v1.StopJobRequest]) (*connect.Response[v1.StopJobResponse], error)
-	// RestartJob ends a job's live runs and runs it anew. A stopped job runs again.
+	// RestartJob replaces every live run of a job by a new one, some at a time.
 	RestartJob(context.Context, *connect.Request[v1.RestartJobRequest]) (*connect.Response[v1.RestartJobResponse], error)
 	// DeleteJob forgets a job that has ended; with force it stops a live one first.
 	DeleteJob(context.Context, *connect.Request[v1.DeleteJobRequest]) (*connect.Response[v1.DeleteJobResponse], error)

@@ -43,7 +43,7 @@ const (
 
 // TaskServiceClient is a client for the paceline.v1.TaskService service.
 type TaskServiceClient interface {
-	// ListTasks returns instances of a job, or of all jobs on a host, a page at a time.
+	// ListTasks returns instances of a job, a page at a time.
 	ListTasks(context.Context, *connect.Request[v1.ListTasksRequest]) (*connect.Response[v1.ListTasksResponse], error)
 	// GetTask returns one instance with the history of its runs.
 	GetTask(context.Context, *connect.Request[v1.GetTaskRequest]) (*connect.Response[v1.GetTaskResponse], error)
@@ -110,7 +110,7 @@ func (c *taskServiceClient) ReadLogs(ctx context.Context, req *connect.Request[v
 
 // TaskServiceHandler is an implementation of the paceline.v1.TaskService service.
 type TaskServiceHandler interface {
-	// ListTasks returns instances of a job, or of all jobs on a host, a page at a time.
+	// ListTasks returns instances of a job, a page at a time.
 	ListTasks(context.Context, *connect.Request[v1.ListTasksRequest]) (*connect.Response[v1.ListTasksResponse], error)
 	// GetTask returns one instance with the history of its runs.
 	GetTask(context.Context, *connect.Request[v1.GetTaskRequest]) (*connect.Response[v1.GetTaskResponse], error)
