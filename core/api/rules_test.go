@@ -109,7 +109,6 @@ func TestRulesRefuse(t *testing.T) {
 		{"strategy", `{name: a, batch: {}, task: {command: [x]}, placement: {strategy: best}}`, "string.in", &pacelinev1.JobSpec{}},
 		{"spread twice", `{name: a, batch: {}, task: {command: [x]}, placement: {spreads: [{topology: a}, {topology: a}]}}`, "placement_spec.spreads_unique", &pacelinev1.JobSpec{}},
 		{"rest and reservation", `{path: /a, reserve_rest: true, reservation: {cpu_milli: 1}}`, "pool_spec.reserve_rest", &pacelinev1.PoolSpec{}},
-		{"share", `{path: /a, shares: {cpu_milli: 1000001}}`, "pool_spec.shares", &pacelinev1.PoolSpec{}},
 		{"pool path", `{path: a}`, "string.pattern", &pacelinev1.PoolSpec{}},
 		{"pool kind", `{path: /a, kind: rubber}`, "string.in", &pacelinev1.PoolSpec{}},
 	}

@@ -28,7 +28,7 @@ type JobSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The job's name, unique in its pool: a DNS label.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The path of the job's pool. Default: /default.
+	// The path of the job's pool, one without children. Default: /default.
 	Pool string `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
 	// Who answers for the job. Default: who submits it.
 	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
@@ -1003,10 +1003,10 @@ var File_paceline_v1_job_spec_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_job_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x1apaceline/v1/job_spec.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a paceline/v1/placement_spec.proto\x1a\x1apaceline/v1/resource.proto\"\x9f\v\n" +
+	"\x1apaceline/v1/job_spec.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a paceline/v1/placement_spec.proto\x1a\x1apaceline/v1/resource.proto\"\x9e\v\n" +
 	"\aJobSpec\x12<\n" +
-	"\x04name\x18\x01 \x01(\tB(\xbaH%r#\x18?2\x1f^[a-z0-9]([a-z0-9-]*[a-z0-9])?$R\x04name\x12N\n" +
-	"\x04pool\x18\x02 \x01(\tB:\xbaH7\xd8\x01\x01r2\x18\x80\x042-^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,16}$R\x04pool\x12\x1e\n" +
+	"\x04name\x18\x01 \x01(\tB(\xbaH%r#\x18?2\x1f^[a-z0-9]([a-z0-9-]*[a-z0-9])?$R\x04name\x12M\n" +
+	"\x04pool\x18\x02 \x01(\tB9\xbaH6\xd8\x01\x01r1\x18\x80\x042,^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$R\x04pool\x12\x1e\n" +
 	"\x05owner\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x05owner\x12}\n" +
 	"\x06labels\x18\x04 \x03(\v2 .paceline.v1.JobSpec.LabelsEntryBC\xbaH@\x9a\x01=\x10@\"2r0\x18\x80\x012+^[a-zA-Z0-9]([a-zA-Z0-9._/-]*[a-zA-Z0-9])?$*\x05r\x03(\x80\x02R\x06labels\x120\n" +
 	"\bpriority\x18\x05 \x01(\x05B\x14\xbaH\x11\x1a\x0f\x18\xc0\x84=(\xc0\xfb\xc2\xff\xff\xff\xff\xff\xff\x01R\bpriority\x12/\n" +

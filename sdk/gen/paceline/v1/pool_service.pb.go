@@ -26,7 +26,7 @@ const (
 // PoolSpec is what a user wants of a pool, and the schema of pool files.
 type PoolSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its path, for example /prod/ads. All pools above it must exist.
+	// Its path, for example /prod/ads. All pools above it must exist. Only a pool without children holds jobs.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// elastic (the default): unused reservation is lent to others. static: it is kept.
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -38,9 +38,7 @@ type PoolSpec struct {
 	Share *uint32 `protobuf:"varint,5,opt,name=share,proto3,oneof" json:"share,omitempty"`
 	// Reserves whatever the parent's reservation leaves after the siblings'. At most one child of a parent has it; the pool /default does
 	// from the start.
-	ReserveRest bool `protobuf:"varint,6,opt,name=reserve_rest,json=reserveRest,proto3" json:"reserve_rest,omitempty"`
-	// Weights that differ from share for some resources.
-	Shares        *Quantities `protobuf:"bytes,7,opt,name=shares,proto3" json:"shares,omitempty"`
+	ReserveRest   bool `protobuf:"varint,6,opt,name=reserve_rest,json=reserveRest,proto3" json:"reserve_rest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -115,13 +113,6 @@ func (x *PoolSpec) GetReserveRest() bool {
 		return x.ReserveRest
 	}
 	return false
-}
-
-func (x *PoolSpec) GetShares() *Quantities {
-	if x != nil {
-		return x.Shares
-	}
-	return nil
 }
 
 // Pool is one pool with everything known of it.
@@ -722,16 +713,14 @@ var File_paceline_v1_pool_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1epaceline/v1/pool_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\"\x84\x06\n" +
-	"\bPoolSpec\x12K\n" +
-	"\x04path\x18\x01 \x01(\tB7\xbaH4r2\x18\x80\x042-^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,16}$R\x04path\x12,\n" +
+	"\x1epaceline/v1/pool_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\"\xee\x03\n" +
+	"\bPoolSpec\x12J\n" +
+	"\x04path\x18\x01 \x01(\tB6\xbaH3r1\x18\x80\x042,^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$R\x04path\x12,\n" +
 	"\x04kind\x18\x02 \x01(\tB\x18\xbaH\x15r\x13R\x00R\aelasticR\x06staticR\x04kind\x129\n" +
 	"\vreservation\x18\x03 \x01(\v2\x17.paceline.v1.QuantitiesR\vreservation\x12-\n" +
 	"\x05limit\x18\x04 \x01(\v2\x17.paceline.v1.QuantitiesR\x05limit\x12$\n" +
 	"\x05share\x18\x05 \x01(\rB\t\xbaH\x06*\x04\x18\xc0\x84=H\x00R\x05share\x88\x01\x01\x12!\n" +
-	"\freserve_rest\x18\x06 \x01(\bR\vreserveRest\x12\x92\x02\n" +
-	"\x06shares\x18\a \x01(\v2\x17.paceline.v1.QuantitiesB\xe0\x01\xbaH\xdc\x01\xba\x01\xd8\x01\n" +
-	"\x10pool_spec.shares\x12\x1ceach must be at most 1000000\x1a\xa5\x01this.cpu_milli <= 1000000 && this.memory_mib <= 1000000 && this.disk_mib <= 1000000 && this.gpu_milli <= 1000000 && this.extended.all(k, this.extended[k] <= 1000000)R\x06shares:\xaa\x01\xbaH\xa6\x01\x1a\xa3\x01\n" +
+	"\freserve_rest\x18\x06 \x01(\bR\vreserveRest:\xaa\x01\xbaH\xa6\x01\x1a\xa3\x01\n" +
 	"\x16pool_spec.reserve_rest\x12[reservation must be left out with reserve_rest, which makes it whatever the parent has left\x1a,!this.reserve_rest || !has(this.reservation)B\b\n" +
 	"\x06_share\"\xc3\x04\n" +
 	"\x04Pool\x12\x0e\n" +
@@ -816,32 +805,31 @@ var file_paceline_v1_pool_service_proto_goTypes = []any{
 var file_paceline_v1_pool_service_proto_depIdxs = []int32{
 	10, // 0: paceline.v1.PoolSpec.reservation:type_name -> paceline.v1.Quantities
 	10, // 1: paceline.v1.PoolSpec.limit:type_name -> paceline.v1.Quantities
-	10, // 2: paceline.v1.PoolSpec.shares:type_name -> paceline.v1.Quantities
-	0,  // 3: paceline.v1.Pool.spec:type_name -> paceline.v1.PoolSpec
-	10, // 4: paceline.v1.Pool.reservation:type_name -> paceline.v1.Quantities
-	10, // 5: paceline.v1.Pool.entitlement:type_name -> paceline.v1.Quantities
-	10, // 6: paceline.v1.Pool.usage:type_name -> paceline.v1.Quantities
-	10, // 7: paceline.v1.Pool.demand:type_name -> paceline.v1.Quantities
-	10, // 8: paceline.v1.Pool.non_preemptible_usage:type_name -> paceline.v1.Quantities
-	11, // 9: paceline.v1.Pool.create_time:type_name -> google.protobuf.Timestamp
-	11, // 10: paceline.v1.Pool.update_time:type_name -> google.protobuf.Timestamp
-	0,  // 11: paceline.v1.ApplyPoolRequest.spec:type_name -> paceline.v1.PoolSpec
-	1,  // 12: paceline.v1.ApplyPoolResponse.pool:type_name -> paceline.v1.Pool
-	1,  // 13: paceline.v1.GetPoolResponse.pool:type_name -> paceline.v1.Pool
-	1,  // 14: paceline.v1.ListPoolsResponse.pools:type_name -> paceline.v1.Pool
-	2,  // 15: paceline.v1.PoolService.ApplyPool:input_type -> paceline.v1.ApplyPoolRequest
-	4,  // 16: paceline.v1.PoolService.GetPool:input_type -> paceline.v1.GetPoolRequest
-	6,  // 17: paceline.v1.PoolService.ListPools:input_type -> paceline.v1.ListPoolsRequest
-	8,  // 18: paceline.v1.PoolService.DeletePool:input_type -> paceline.v1.DeletePoolRequest
-	3,  // 19: paceline.v1.PoolService.ApplyPool:output_type -> paceline.v1.ApplyPoolResponse
-	5,  // 20: paceline.v1.PoolService.GetPool:output_type -> paceline.v1.GetPoolResponse
-	7,  // 21: paceline.v1.PoolService.ListPools:output_type -> paceline.v1.ListPoolsResponse
-	9,  // 22: paceline.v1.PoolService.DeletePool:output_type -> paceline.v1.DeletePoolResponse
-	19, // [19:23] is the sub-list for method output_type
-	15, // [15:19] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	0,  // 2: paceline.v1.Pool.spec:type_name -> paceline.v1.PoolSpec
+	10, // 3: paceline.v1.Pool.reservation:type_name -> paceline.v1.Quantities
+	10, // 4: paceline.v1.Pool.entitlement:type_name -> paceline.v1.Quantities
+	10, // 5: paceline.v1.Pool.usage:type_name -> paceline.v1.Quantities
+	10, // 6: paceline.v1.Pool.demand:type_name -> paceline.v1.Quantities
+	10, // 7: paceline.v1.Pool.non_preemptible_usage:type_name -> paceline.v1.Quantities
+	11, // 8: paceline.v1.Pool.create_time:type_name -> google.protobuf.Timestamp
+	11, // 9: paceline.v1.Pool.update_time:type_name -> google.protobuf.Timestamp
+	0,  // 10: paceline.v1.ApplyPoolRequest.spec:type_name -> paceline.v1.PoolSpec
+	1,  // 11: paceline.v1.ApplyPoolResponse.pool:type_name -> paceline.v1.Pool
+	1,  // 12: paceline.v1.GetPoolResponse.pool:type_name -> paceline.v1.Pool
+	1,  // 13: paceline.v1.ListPoolsResponse.pools:type_name -> paceline.v1.Pool
+	2,  // 14: paceline.v1.PoolService.ApplyPool:input_type -> paceline.v1.ApplyPoolRequest
+	4,  // 15: paceline.v1.PoolService.GetPool:input_type -> paceline.v1.GetPoolRequest
+	6,  // 16: paceline.v1.PoolService.ListPools:input_type -> paceline.v1.ListPoolsRequest
+	8,  // 17: paceline.v1.PoolService.DeletePool:input_type -> paceline.v1.DeletePoolRequest
+	3,  // 18: paceline.v1.PoolService.ApplyPool:output_type -> paceline.v1.ApplyPoolResponse
+	5,  // 19: paceline.v1.PoolService.GetPool:output_type -> paceline.v1.GetPoolResponse
+	7,  // 20: paceline.v1.PoolService.ListPools:output_type -> paceline.v1.ListPoolsResponse
+	9,  // 21: paceline.v1.PoolService.DeletePool:output_type -> paceline.v1.DeletePoolResponse
+	18, // [18:22] is the sub-list for method output_type
+	14, // [14:18] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_pool_service_proto_init() }
