@@ -30,10 +30,8 @@ type ErrorDetail struct {
 	Hint string `protobuf:"bytes,2,opt,name=hint,proto3" json:"hint,omitempty"`
 	// When to try again; 0: trying again changes nothing.
 	RetryAfterMillis int64 `protobuf:"varint,3,opt,name=retry_after_millis,json=retryAfterMillis,proto3" json:"retry_after_millis,omitempty"`
-	// With ABORTED because of a stale expected version: the present one.
-	CurrentVersion uint64 `protobuf:"varint,4,opt,name=current_version,json=currentVersion,proto3" json:"current_version,omitempty"`
 	// Names this request in the server's log.
-	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -85,13 +83,6 @@ func (x *ErrorDetail) GetHint() string {
 func (x *ErrorDetail) GetRetryAfterMillis() int64 {
 	if x != nil {
 		return x.RetryAfterMillis
-	}
-	return 0
-}
-
-func (x *ErrorDetail) GetCurrentVersion() uint64 {
-	if x != nil {
-		return x.CurrentVersion
 	}
 	return 0
 }
@@ -171,16 +162,15 @@ var File_paceline_v1_error_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x17paceline/v1/error.proto\x12\vpaceline.v1\"\xd4\x01\n" +
+	"\x17paceline/v1/error.proto\x12\vpaceline.v1\"\xab\x01\n" +
 	"\vErrorDetail\x12;\n" +
 	"\n" +
 	"violations\x18\x01 \x03(\v2\x1b.paceline.v1.FieldViolationR\n" +
 	"violations\x12\x12\n" +
 	"\x04hint\x18\x02 \x01(\tR\x04hint\x12,\n" +
-	"\x12retry_after_millis\x18\x03 \x01(\x03R\x10retryAfterMillis\x12'\n" +
-	"\x0fcurrent_version\x18\x04 \x01(\x04R\x0ecurrentVersion\x12\x1d\n" +
+	"\x12retry_after_millis\x18\x03 \x01(\x03R\x10retryAfterMillis\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x05 \x01(\tR\trequestId\"T\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\"T\n" +
 	"\x0eFieldViolation\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x12\n" +

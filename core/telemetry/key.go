@@ -1,0 +1,33 @@
+package telemetry
+
+// The keys of structured log attributes. Every record uses these and no others, so that logs can be searched.
+const (
+	KeyAddress   = "address"
+	KeyAttempt   = "attempt"
+	KeyCell      = "cell"
+	KeyCluster   = "cluster"
+	KeyCode      = "code"
+	KeyComponent = "component"
+	KeyCount     = "count"
+	KeyDuration  = "duration"
+	KeyEpoch     = "epoch"
+	KeyError     = "error"
+	KeyHost      = "host"
+	KeyInstance  = "instance"
+	KeyJob       = "job"
+	KeyMethod    = "method"
+	KeyPath      = "path"
+	KeyPeer      = "peer"
+	KeyPool      = "pool"
+	KeyPrincipal = "principal"
+	KeyProtocol  = "protocol"
+	KeyReason    = "reason"
+	KeyRequestID = "request_id"
+	KeyRevision  = "revision"
+	KeyRun       = "run"
+	KeyShard     = "shard"
+	KeyStack     = "stack"
+	KeyState     = "state"
+	KeyTenant    = "tenant"
+	KeyVersion   = "version"
+)

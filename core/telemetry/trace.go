@@ -1,0 +1,97 @@
+package telemetry
+
+import "time"
+
+// Trace is a set of optional hooks. Hooks are called on the path of the work that they tell of: they return quickly and never
+// block. A nil Trace has no hooks.
+type Trace struct {
+	// CallDone is called at the end of every API call, streams included.
+	CallDone func(Call)
+	// CallStarted is called at its beginning.
+	CallStarted func(method string)
+	// Panicked is called when a panic was contained.
+	Panicked func(component string)
+	// TokensLoaded is called when the token file was read again, or could not be.
+	TokensLoaded func(err error)
+	// StepDone is called after every step of a cell's decision core.
+	StepDone func(Step)
+	// CommitDone is called after every commit to the store.
+	CommitDone func(Commit)
+	// WatchersChanged is called with the number of open watches whenever it changes.
+	WatchersChanged func(watchers int)
+	// CellSeen is called from time to time with what the cell looks like.
+	CellSeen func(Cell)
+}
+
+// Call is one API call.
+type Call struct {
+	Method   string // for example paceline.v1.JobService/CreateJob
+	Code     string // ok, or the name of the RPC code
+	Duration time.Duration
+	Stream   bool
+}
+
+// Step is one step of the decision core.
+type Step struct {
+	Events   int
+	Groups   int
+	Effects  int
+	Duration time.Duration
+}
+
+// Commit is one commit to the store.
+type Commit struct {
+	Groups   int
+	Duration time.Duration
+	Err      error
+}
+
+// Cell is what a cell looks like at one moment.
+type Cell struct {
+	Revision                         uint64
+	Jobs, Instances, Pending         int
+	LiveRuns                         int
+	Hosts, ReadyHosts, Shards, Ready int
+	// Capacity and Used are by resource name, in the unit of the name's kind. A cell knows at most resource.MaxKinds of them.
+	Capacity, Used map[string]int64
+}
+
+// Join returns a Trace that calls the hooks of all given ones, in order.
+func Join(traces ...*Trace) *Trace {
+	joined := &Trace{}
+	for _, t := range traces {
+		if t == nil {
+			continue
+		}
+		joined.CallDone = both(joined.CallDone, t.CallDone)
+		joined.CallStarted = both(joined.CallStarted, t.CallStarted)
+		joined.Panicked = both(joined.Panicked, t.Panicked)
+		joined.TokensLoaded = both(joined.TokensLoaded, t.TokensLoaded)
+		joined.StepDone = both(joined.StepDone, t.StepDone)
+		joined.CommitDone = both(joined.CommitDone, t.CommitDone)
+		joined.WatchersChanged = both(joined.WatchersChanged, t.WatchersChanged)
+		joined.CellSeen = both(joined.CellSeen, t.CellSeen)
+	}
+	return joined
+}
+
+func both[T any](first, second func(T)) func(T) {
+	switch {
+	case first == nil:
+		return second
+	case second == nil:
+		return first
+	}
+	return func(v T) {
+		first(v)
+		second(v)
+	}
+}
+
+// Complete returns a Trace whose every hook may be called: hooks that t lacks do nothing. t may be nil.
+func (t *Trace) Complete() *Trace {
+	return Join(t, &Trace{
+		CallDone: func(Call) {}, CallStarted: func(string) {}, Panicked: func(string) {}, TokensLoaded: func(error) {}, StepDone: func(Step) {},
+		CommitDone: func(Commit) {}, WatchersChanged: func(int) {}, CellSeen: func(Cell) {},
+	})
+}
