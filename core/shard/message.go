@@ -153,6 +153,8 @@ type PlaceRequest struct {
 	Gang  bool            // all or none
 	Host  workload.HostID // a daemon's host; zero: any
 	Seed  uint64
+	// DryRun asks where the tasks would go (placement.Native.Plan): the assignments carry no lease and the table stays as it was.
+	DryRun bool
 }
 
 // LaunchRun is one launch on a lease.
