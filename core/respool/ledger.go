@@ -1,0 +1,138 @@
+package respool
+
+import (
+	"fmt"
+
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// Demand is what the work of a leaf uses and waits for, together. Its maker has bounded it by each job's max_running and has
+// left out classes that fit no host. The two parts do not overlap.
+type Demand struct {
+	Preemptible    resource.Vector
+	NonPreemptible resource.Vector // counts up to the reservation, as only that much can ever be admitted
+}
+
+// Account is where a pool stands. Entitlement, Reservation and Demand are as the last Entitle found them.
+type Account struct {
+	Entitlement resource.Vector
+	// Reservation is what is guaranteed today: scaled down in proportion when the capacity falls short.
+	Reservation resource.Vector
+	// Nominal is the reservation before scaling: as configured, or the rest.
+	Nominal             resource.Vector
+	Demand              resource.Vector // what counts of it, clipped by what the pool can ever be given
+	Usage               resource.Vector
+	NonPreemptibleUsage resource.Vector // a part of Usage
+	Jobs                int             // attached to this pool itself
+}
+
+// Account returns the figures of one pool, the root's included; false when it does not exist.
+func (t *Tree) Account(id workload.PoolID) (Account, bool) {
+	n := t.nodes[id]
+	if n == nil {
+		return Account{}, false
+	}
+	return Account{
+		Entitlement: n.entitlement, Reservation: n.effective, Nominal: n.nominal, Demand: n.demand,
+		Usage: n.usage, NonPreemptibleUsage: n.pinned, Jobs: n.jobs,
+	}, true
+}
+
+// AttachJob notes that a job lives in the pool, which must be a leaf and stays one until DetachJob.
+func (t *Tree) AttachJob(id workload.PoolID) error {
+	n := t.nodes[id]
+	switch {
+	case n == nil:
+		return fmt.Errorf("pool %s does not exist: list the pools and choose one", id)
+	case n == t.root:
+		return fmt.Errorf("pool / is the root, which holds no jobs: choose a pool without children, such as /default")
+	case len(n.children) > 0:
+		return fmt.Errorf("pool %s has children, and only pools without children hold jobs: choose one of them, such as %s",
+			n.path(), n.children[0].path())
+	}
+	n.jobs++
+	return nil
+}
+
+// DetachJob undoes one AttachJob.
+func (t *Tree) DetachJob(id workload.PoolID) {
+	n := t.leaf(id)
+	if n.jobs == 0 {
+		panic(fmt.Sprintf("respool: pool %s: a job left that never came", n.path()))
+	}
+	n.jobs--
+}
+
+// CheckGuarantee reports work that may not be preempted and that the pool could never admit, because it needs more than the
+// whole reservation. A reservation that follows the capacity refuses nothing: it may grow by itself.
+func (t *Tree) CheckGuarantee(id workload.PoolID, need resource.Vector) error {
+	n := t.leaf(id)
+	if n.pool.ReserveRest {
+		return nil
+	}
+	for k := range resource.Kind(t.names.Len()) {
+		if need[k] > n.pool.Reservation[k] {
+			return fmt.Errorf("pool %s reserves %s=%d, and work that may not be preempted needs %d: raise the reservation, make the work preemptible, or choose another pool",
+				n.path(), t.names.Name(k), n.pool.Reservation[k], need[k])
+		}
+	}
+	return nil
+}
+
+// Charge adds v to what a leaf and all above it use.
+func (t *Tree) Charge(id workload.PoolID, v resource.Vector, nonPreemptible bool) {
+	t.post(id, v, nonPreemptible, 1)
+}
+
+// Refund takes back what Charge added. A balance below zero is a broken invariant: it panics and is never clamped.
+func (t *Tree) Refund(id workload.PoolID, v resource.Vector, nonPreemptible bool) {
+	t.post(id, v, nonPreemptible, -1)
+}
+
+func (t *Tree) post(id workload.PoolID, v resource.Vector, nonPreemptible bool, sign int64) {
+	if v.HasNegative() {
+		panic(fmt.Sprintf("respool: pool %s: a negative quantity was charged or refunded: %s", t.Path(id), t.names.Format(v)))
+	}
+	for n := t.leaf(id); n != nil; n = n.parent {
+		for k, q := range v {
+			n.usage[k] += sign * q
+			if nonPreemptible {
+				n.pinned[k] += sign * q
+			}
+		}
+		// A sum that left int64 shows as a negative one, and so does preemptible usage that was refunded as the other kind.
+		if n.usage.HasNegative() || n.pinned.HasNegative() || !within(&n.pinned, &n.usage) {
+			panic(fmt.Sprintf("respool: pool %s: its balance broke at %s (of it non-preemptible %s) after posting %d x (%s)",
+				n.path(), t.names.Format(n.usage), t.names.Format(n.pinned), sign, t.names.Format(v)))
+		}
+	}
+}
+
+func within(part, whole *resource.Vector) bool {
+	for k := range part {
+		if part[k] > whole[k] {
+			return false
+		}
+	}
+	return true
+}
+
+// SetDemand replaces the demand of a leaf. The next Entitle reads it.
+func (t *Tree) SetDemand(id workload.PoolID, d Demand) {
+	n := t.leaf(id)
+	if d.Preemptible.HasNegative() || d.NonPreemptible.HasNegative() {
+		panic(fmt.Sprintf("respool: pool %s: negative demand %s, non-preemptible %s",
+			n.path(), t.names.Format(d.Preemptible), t.names.Format(d.NonPreemptible)))
+	}
+	n.asked = d
+}
+
+// leaf returns a pool that may hold work. Callers come here with pools that AttachJob has accepted.
+func (t *Tree) leaf(id workload.PoolID) *node {
+	n := t.nodes[id]
+	if n == nil || n == t.root || len(n.children) > 0 {
+		panic(fmt.Sprintf("respool: pool %s (%q) is no leaf of the tree", id, t.Path(id)))
+	}
+	return n
+}
