@@ -1,0 +1,56 @@
+package badgerstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// flattenAfterDeletes is how many deletes may slow down scans before a quiet moment is used to fold the tree into one level.
+const flattenAfterDeletes = 200_000
+
+// maintain folds deleted records out of the tree when the store is quiet. Badger drops them by itself only where levels overflow,
+// and scans of a queue walk over the others. Flattening stops Badger's compactions, so it waits for a tick without commits.
+func (s *Store) maintain(ctx context.Context, ticks <-chan time.Time) {
+	defer close(s.stopped)
+	if ticks == nil {
+		ticker := time.NewTicker(DefaultMaintenance)
+		defer ticker.Stop()
+		ticks = ticker.C
+	}
+	var seen int64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks:
+		}
+		commits := s.commits.Load()
+		quiet := commits == seen
+		seen = commits
+		if !quiet || s.deletes.Load() < flattenAfterDeletes {
+			continue
+		}
+		s.deletes.Store(0)
+		if err := s.db.Flatten(1); err != nil {
+			s.log.Warn("flatten the store", slog.Any("error", err))
+		}
+	}
+}
+
+// badgerLogger passes Badger's messages on. They are free text, so the text is an attribute and the message constant. What Badger
+// calls information is of use only to who works on this package.
+type badgerLogger struct{ log *slog.Logger }
+
+func (l badgerLogger) write(level slog.Level, format string, args []any) {
+	if l.log.Enabled(context.Background(), level) {
+		l.log.Log(context.Background(), level, "badger", slog.String("text", strings.TrimSpace(fmt.Sprintf(format, args...))))
+	}
+}
+
+func (l badgerLogger) Errorf(format string, args ...any)   { l.write(slog.LevelError, format, args) }
+func (l badgerLogger) Warningf(format string, args ...any) { l.write(slog.LevelWarn, format, args) }
+func (l badgerLogger) Infof(format string, args ...any)    { l.write(slog.LevelDebug, format, args) }
+func (l badgerLogger) Debugf(string, ...any)               {}

@@ -1,0 +1,4 @@
+package store
+
+// PrepareWith is Prepare with migrations of the test's own.
+var PrepareWith = prepare
