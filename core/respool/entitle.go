@@ -191,12 +191,7 @@ func fill(amount int64, claims []claim) int64 {
 		}
 	}
 	// Where the level stops in the order of want per weight, everybody before it is satisfied.
-	slices.SortFunc(open, func(a, b claim) int {
-		if c := compareProducts(a.want, b.weight, b.want, a.weight); c != 0 {
-			return c
-		}
-		return compareIDs(a.node, b.node)
-	})
+	slices.SortFunc(open, func(a, b claim) int { return compareProducts(a.want, b.weight, b.want, a.weight) })
 	for len(open) > 0 && compareProducts(open[0].want, weight, left, open[0].weight) <= 0 {
 		c := &open[0]
 		c.grant = c.want

@@ -329,22 +329,25 @@ func TestEntitleManySiblings(t *testing.T) {
 	})
 }
 
-// TestEntitleSlowLevel builds demands that each filling pass satisfies one at a time: every want lies between the level of the
-// pass before and its own.
+// TestEntitleSlowLevel builds demands that each filling pass satisfies one at a time: for its weight, every want lies between
+// the level of the pass before and its own.
 func TestEntitleSlowLevel(t *testing.T) {
-	const pools = 14
+	weights := []int64{1, 9, 2, 8, 3, 7, 4, 6, 5, 1, 9, 2, 8, 3}
 	f := forest{asked: map[workload.PoolID]respool.Demand{}, capacity: resource.Vector{cpu: 1_000_000_000_000_007}}
-	left, level := f.capacity[cpu], int64(0)
-	for i := range pools {
-		next := left / int64(pools-i)
-		want := level + (next-level+1)/2
-		level = next
-		if i >= pools-3 {
+	left, level, weight := f.capacity[cpu], int64(0), int64(0)
+	for _, w := range weights {
+		weight += w
+	}
+	for i, w := range weights {
+		next := left / weight
+		want := w * (level + (next-level+1)/2)
+		if i >= len(weights)-3 {
 			want = f.capacity[cpu]
 		}
-		left = max(0, left-want)
-		f.pools = append(f.pools, elastic(i, 0))
-		f.asked[poolID(i)] = wants(want)
+		left, level, weight = max(0, left-want), next, weight-w
+		p := with(elastic(len(weights)-i, 0), share(w))
+		f.pools = append(f.pools, p)
+		f.asked[p.ID] = wants(want)
 	}
 	tree := f.entitled(t)
 	want := entitlements(f.pools, f.asked, f.capacity[cpu], cpu)

@@ -151,6 +151,7 @@ func TestNewTreeRefuses(t *testing.T) {
 		{"a cycle", []respool.Pool{with(elastic(1, 0), below(2)), with(elastic(2, 0), below(3)), with(elastic(3, 0), below(1))}, "its own ancestor"},
 		{"a tail on a cycle", []respool.Pool{with(elastic(1, 0), below(2)), with(elastic(2, 0), below(3)), with(elastic(3, 0), below(2))}, "cycle"},
 		{"too deep", chain(respool.MaxDepth + 1), "levels below the root"},
+		{"reservations over the limit of the rest", []respool.Pool{with(elastic(1, 0), rest, limit(5)), with(elastic(2, 10), below(1))}, "cpu_milli=10"},
 		{"a limit over its parent's", []respool.Pool{with(elastic(1, 0), limit(5)), with(elastic(2, 0), below(1), limit(6))}, "cpu_milli=6"},
 	}
 	for _, tt := range tests {
