@@ -55,9 +55,9 @@ func ParseID(s string) (ID, error) {
 // MaxInstances bounds the instances of one job. With resource.MaxQuantity it keeps the sum over one job inside int64.
 const MaxInstances = 1 << 22
 
-// RunID names one run of one instance. Generation counts restarts of the whole gang or job, Run the runs inside a generation;
-// both start at 1. It is written job-instance-generation-run, at most 63 characters, so that it is a legal name in every
-// cluster and the cluster itself refuses a duplicate.
+// RunID names one run of one instance. Generation counts the lives of its gang or job, Run the runs of the instance over all
+// generations; both start at 1. It is written job-instance-generation-run, at most 63 characters, so that it is a legal name in
+// every cluster and the cluster itself refuses a duplicate.
 type RunID struct {
 	Job        JobID
 	Instance   uint32

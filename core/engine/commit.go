@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/store"
+	"github.com/paceline-sched/paceline/core/telemetry"
+)
+
+// commit is one Step's output, or a batch of reads, on its way to durability.
+type commit struct {
+	groups   []scheduler.Group
+	external []external
+	done     []chan struct{}
+}
+
+type external struct {
+	effect scheduler.Effect
+	answer chan scheduler.Answer // of a Reply
+}
+
+// commitLoop makes groups durable in order and releases what hangs on them. What has queued up while one commit ran goes into the next one
+// together.
+func (e *Engine) commitLoop(ctx context.Context, cancel context.CancelCauseFunc) {
+	var batch []commit
+	for first := range e.commits {
+		batch = append(batch[:0], first)
+		groups := len(first.groups)
+		for groups < maxGroupsAtOnce {
+			next, ok := poll(e.commits)
+			if !ok {
+				break
+			}
+			batch = append(batch, next)
+			groups += len(next.groups)
+		}
+		all := make([]scheduler.Group, 0, groups)
+		for _, c := range batch {
+			all = append(all, c.groups...)
+		}
+		if err := e.commitGroups(ctx, all); err != nil {
+			e.fail(fmt.Errorf("commit %d groups up to revision %d: %w", len(all), all[len(all)-1].Sequence, err))
+			cancel(err)
+			for range e.commits { // the loop may be waiting to hand over
+			}
+			return
+		}
+		e.release(ctx, batch)
+		clear(batch)
+	}
+}
+
+func poll(c <-chan commit) (commit, bool) {
+	select {
+	case v, ok := <-c:
+		return v, ok
+	default:
+		return commit{}, false
+	}
+}
+
+// commitGroups writes groups and shows them to the watchers. It finishes what it began even when ctx ends: a stop is no reason to leave a
+// Step half committed.
+func (e *Engine) commitGroups(ctx context.Context, groups []scheduler.Group) error {
+	if len(groups) == 0 {
+		return nil
+	}
+	encoded := make([]store.Group, 0, len(groups))
+	for _, g := range groups {
+		raw, err := e.codec.EncodeGroup(g)
+		if err != nil {
+			return fmt.Errorf("encode revision %d: %w", g.Sequence, err)
+		}
+		encoded = append(encoded, raw)
+	}
+	began := time.Now()
+	err := e.config.Store.Commit(context.WithoutCancel(ctx), encoded)
+	e.config.Trace.CommitDone(telemetry.Commit{Groups: len(groups), Duration: time.Since(began), Err: err})
+	if err != nil {
+		return err
+	}
+	e.hub.publish(groups)
+	return nil
+}
+
+func (e *Engine) release(ctx context.Context, batch []commit) {
+	for _, c := range batch {
+		for _, x := range c.external {
+			if r, ok := x.effect.(scheduler.Reply); ok {
+				if x.answer != nil {
+					x.answer <- r.Answer // has room for the one answer
+				}
+				continue
+			}
+			e.carryOut(ctx, x.effect)
+		}
+		for _, done := range c.done {
+			close(done)
+		}
+	}
+}
+
+// carryOut sends a message to its shard.
+func (e *Engine) carryOut(ctx context.Context, effect scheduler.Effect) {
+	to, ok := effect.(scheduler.ToShard)
+	if !ok {
+		return
+	}
+	e.mu.RLock()
+	s := e.shards[to.Shard]
+	e.mu.RUnlock()
+	if s != nil {
+		s.send(ctx, to.Message)
+	}
+}
+
+// sender hands a shard its messages in order on a goroutine of its own, so that a slow shard holds up nobody until its queue is full.
+type sender struct {
+	shard Shard
+	queue chan shard.Message
+	log   *slog.Logger
+}
+
+func (s *sender) send(ctx context.Context, m shard.Message) {
+	select {
+	case s.queue <- m:
+	case <-ctx.Done():
+	}
+}
+
+// run ends with ctx, or with the queue, or when the shard takes nothing any more.
+func (s *sender) run(ctx context.Context) {
+	dead := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case m, ok := <-s.queue:
+			if !ok {
+				return
+			}
+			if dead {
+				continue
+			}
+			if err := s.shard.Send(ctx, m); err != nil && ctx.Err() == nil {
+				dead = true
+				s.log.Error("shard takes no messages", telemetry.KeyShard, string(s.shard.ID()), telemetry.KeyError, err)
+			}
+		}
+	}
+}
+
+// clusterOf reads the cluster off a shard's name, "<cluster>/<number>".
+func clusterOf(id shard.ID) string {
+	cluster, _, _ := strings.Cut(string(id), "/")
+	return cluster
+}
+
+func quantities(names *resource.Names, v resource.Vector) map[string]int64 {
+	q := make(map[string]int64, names.Len())
+	for k := range names.Len() {
+		q[names.Name(resource.Kind(k))] = v[k]
+	}
+	return q
+}

@@ -1,0 +1,180 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/telemetry"
+)
+
+type call struct {
+	event  scheduler.Call
+	answer chan scheduler.Answer
+}
+
+type read struct {
+	look func(scheduler.Reader)
+	done chan struct{}
+}
+
+type delivery struct {
+	id      shard.ID
+	epoch   shard.Epoch
+	replies []shard.Reply
+}
+
+// loop gives the state its inputs, a Step at a time, until ctx ends.
+func (e *Engine) loop(ctx context.Context, group *sync.WaitGroup) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	seen := time.NewTicker(cellPeriod)
+	defer seen.Stop()
+	var events []scheduler.Event
+	for {
+		events = events[:0]
+		var reads []read
+		select {
+		case <-ctx.Done():
+			return
+		case c := <-e.calls:
+			events = e.takeCall(events, c)
+		case d := <-e.deliveries:
+			events = takeDelivery(events, d)
+		case s := <-e.attaches:
+			events = e.takeShard(ctx, group, events, s)
+		case r := <-e.reads:
+			reads = append(reads, r)
+		case <-timer.C:
+			events = append(events, scheduler.Woken{})
+		case <-seen.C:
+			e.tellCell()
+		}
+		events, reads = e.drain(events, reads)
+		if len(events) > 0 {
+			wake := e.step(ctx, events)
+			rearm(timer, wake)
+		}
+		e.look(ctx, reads)
+	}
+}
+
+// drain takes what else is waiting, up to the bound of one Step, so that a Step costs once for many events.
+func (e *Engine) drain(events []scheduler.Event, reads []read) ([]scheduler.Event, []read) {
+	for len(events) < maxEvents {
+		select {
+		case c := <-e.calls:
+			events = e.takeCall(events, c)
+		case d := <-e.deliveries:
+			events = takeDelivery(events, d)
+		case r := <-e.reads:
+			reads = append(reads, r)
+		default:
+			return events, reads
+		}
+	}
+	return events, reads
+}
+
+func (e *Engine) takeCall(events []scheduler.Event, c call) []scheduler.Event {
+	e.tokens++
+	c.event.Token = e.tokens
+	e.waiting[e.tokens] = c.answer
+	return append(events, c.event)
+}
+
+func takeDelivery(events []scheduler.Event, d delivery) []scheduler.Event {
+	for _, r := range d.replies {
+		events = append(events, scheduler.ShardReplied{Shard: d.id, Epoch: d.epoch, Reply: r})
+	}
+	return events
+}
+
+func (e *Engine) takeShard(ctx context.Context, group *sync.WaitGroup, events []scheduler.Event, s Shard) []scheduler.Event {
+	out := &sender{shard: s, queue: make(chan shard.Message, maxShardMessages), log: e.config.Log}
+	e.mu.Lock()
+	former := e.shards[s.ID()]
+	e.shards[s.ID()] = out
+	e.mu.Unlock()
+	if former != nil {
+		close(former.queue)
+	}
+	group.Go(func() { out.run(ctx) })
+	cluster := clusterOf(s.ID())
+	return append(events, scheduler.ShardAttached{Shard: s.ID(), Cluster: cluster})
+}
+
+// step runs one Step and sends its output down the pipeline.
+func (e *Engine) step(ctx context.Context, events []scheduler.Event) (wake int64) {
+	began := time.Now()
+	out := e.state.Step(began.UnixNano(), events)
+	e.config.Trace.StepDone(telemetry.Step{
+		Events: len(events), Groups: len(out.Groups), Effects: len(out.Internal) + len(out.External), Duration: time.Since(began),
+	})
+	for _, effect := range out.Internal {
+		e.carryOut(ctx, effect)
+	}
+	if len(out.Groups) > 0 || len(out.External) > 0 {
+		e.enqueueCommit(ctx, commit{groups: out.Groups, external: e.bindAnswers(out.External)})
+	}
+	return out.Wake
+}
+
+// bindAnswers gives replies the channels of their callers, which only the loop knows.
+func (e *Engine) bindAnswers(effects []scheduler.Effect) []external {
+	list := make([]external, len(effects))
+	for n, effect := range effects {
+		list[n].effect = effect
+		if r, ok := effect.(scheduler.Reply); ok {
+			list[n].answer = e.waiting[r.Answer.Token]
+			delete(e.waiting, r.Answer.Token)
+		}
+	}
+	return list
+}
+
+// look serves reads from the state as it is now; they return to their callers after the commits that are under way.
+func (e *Engine) look(ctx context.Context, reads []read) {
+	if len(reads) == 0 {
+		return
+	}
+	reader := e.state.Reader()
+	c := commit{}
+	for _, r := range reads {
+		r.look(reader)
+		c.done = append(c.done, r.done)
+	}
+	e.enqueueCommit(ctx, c)
+}
+
+func (e *Engine) enqueueCommit(ctx context.Context, c commit) {
+	select {
+	case e.commits <- c:
+	case <-ctx.Done():
+	}
+}
+
+func (e *Engine) tellCell() {
+	v := e.state.Reader().Cell()
+	names := e.state.Reader().Names()
+	c := telemetry.Cell{
+		Revision: v.Sequence, Jobs: v.Jobs, Instances: v.Instances, Pending: v.Pending, LiveRuns: v.LiveRuns, Hosts: v.Hosts,
+		ReadyHosts: v.Ready, Shards: len(v.Shards), Capacity: quantities(names, v.Capacity), Used: quantities(names, v.Used),
+	}
+	for _, s := range v.Shards {
+		if s.Ready {
+			c.Ready++
+		}
+	}
+	e.config.Trace.CellSeen(c)
+}
+
+// rearm sets the timer to the wake time; 0 means that no wake is needed.
+func rearm(timer *time.Timer, wake int64) {
+	timer.Stop()
+	if wake != 0 {
+		timer.Reset(max(time.Until(time.Unix(0, wake)), 0))
+	}
+}

@@ -1,0 +1,232 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/store/record"
+	"github.com/paceline-sched/paceline/core/telemetry"
+)
+
+// The bounds of watching.
+const (
+	ringGroups  = 4096 // newest parts of the event log that are served from memory
+	watchPage   = 64   // parts of the event log that one Next looks at
+	MaxWatchers = 4096
+)
+
+// Errors of watching.
+var (
+	// ErrCompacted says that the event log does not reach back that far.
+	ErrCompacted = errors.New("the event log no longer holds this revision: list again and watch from there")
+	// ErrFuture says that the revision was not reached yet, so the cursor is not of this cell's history.
+	ErrFuture       = errors.New("the revision lies in the future of this cell")
+	ErrManyWatchers = fmt.Errorf("%d watches are open, and no more are taken", MaxWatchers)
+)
+
+// hub keeps the newest part of the event log in memory and wakes those who wait for more. It holds nothing per watcher: one that is stuck
+// costs what one that keeps up costs.
+type hub struct {
+	trace *telemetry.Trace
+
+	mu       sync.Mutex
+	ring     []scheduler.ChangesRecord // in order of sequence; gaps are groups without changes
+	last     uint64                    // newest durable sequence
+	covers   uint64                    // ring holds every change after this sequence
+	more     chan struct{}             // closed at the next publication
+	watchers int
+	closed   bool
+}
+
+func newHub(sequence uint64, trace *telemetry.Trace) *hub {
+	return &hub{last: sequence, covers: sequence, more: make(chan struct{}), trace: trace}
+}
+
+func (h *hub) publish(groups []scheduler.Group) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, g := range groups {
+		h.last = g.Sequence
+		for n := len(g.Writes) - 1; n >= 0 && n >= len(g.Writes)-2; n-- { // it stands last, or before the removal of an old one
+			if c, ok := g.Writes[n].Record.(scheduler.ChangesRecord); ok && !g.Writes[n].Delete {
+				h.ring = append(h.ring, c)
+			}
+		}
+	}
+	if over := len(h.ring) - ringGroups; over > ringGroups { // rarely, so that the copy costs little a group
+		h.covers = h.ring[over-1].Sequence
+		h.ring = append(h.ring[:0:0], h.ring[over:]...)
+	}
+	close(h.more)
+	h.more = make(chan struct{})
+}
+
+func (h *hub) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	close(h.more)
+}
+
+// Events are the changes of one or more revisions, in order.
+type Events struct {
+	Changes []Event
+	// Revision is how far the watch has looked: resume after it.
+	Revision uint64
+}
+
+// Event is one change and the revision that made it durable.
+type Event struct {
+	Revision uint64
+	scheduler.Change
+}
+
+// Subscription is one watch. It is not safe for concurrent use.
+type Subscription struct {
+	engine *Engine
+	codec  *record.Codec
+	after  uint64
+	match  func(*scheduler.Change) bool
+	closed bool
+}
+
+// Revision is the newest durable revision.
+func (e *Engine) Revision() uint64 {
+	e.hub.mu.Lock()
+	defer e.hub.mu.Unlock()
+	return e.hub.last
+}
+
+// Watch follows the changes after a revision for which match says yes. The caller closes the subscription.
+func (e *Engine) Watch(after uint64, match func(*scheduler.Change) bool) (*Subscription, error) {
+	h := e.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.closed:
+		return nil, ErrStopped
+	case h.watchers >= MaxWatchers:
+		return nil, ErrManyWatchers
+	case after > h.last:
+		return nil, ErrFuture
+	case compacted(after, h.last):
+		return nil, ErrCompacted
+	}
+	h.watchers++
+	h.trace.WatchersChanged(h.watchers)
+	return &Subscription{engine: e, codec: record.NewCodec(e.config.Keys), after: after, match: match}, nil
+}
+
+// compacted reports whether parts after the revision have been dropped from the event log.
+func compacted(after, last uint64) bool {
+	return last > scheduler.ChangesKept && after < last-scheduler.ChangesKept
+}
+
+// Close ends the subscription.
+func (s *Subscription) Close() {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	h := s.engine.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.watchers--
+	h.trace.WatchersChanged(h.watchers)
+}
+
+// Next waits for changes that match and returns them, whole revisions at a time. A subscription that fell out of the event log gets
+// ErrCompacted.
+func (s *Subscription) Next(ctx context.Context) (Events, error) {
+	for {
+		parts, more, err := s.page()
+		if err != nil {
+			return Events{}, err
+		}
+		out := Events{Revision: s.after}
+		for n := range parts {
+			for m := range parts[n].Changes {
+				if c := &parts[n].Changes[m]; s.match(c) {
+					out.Changes = append(out.Changes, Event{Revision: parts[n].Sequence, Change: *c})
+				}
+			}
+		}
+		if len(out.Changes) > 0 {
+			return out, nil
+		}
+		if more == nil {
+			if ctx.Err() != nil {
+				return out, ctx.Err()
+			}
+			continue
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return out, ctx.Err()
+		}
+	}
+}
+
+// page returns the next parts of the event log and moves on behind them. When there are none it returns what to wait for.
+func (s *Subscription) page() ([]scheduler.ChangesRecord, <-chan struct{}, error) {
+	h := s.engine.hub
+	h.mu.Lock()
+	switch {
+	case h.closed:
+		h.mu.Unlock()
+		return nil, nil, ErrStopped
+	case compacted(s.after, h.last):
+		h.mu.Unlock()
+		return nil, nil, ErrCompacted
+	case s.after >= h.last:
+		defer h.mu.Unlock()
+		return nil, h.more, nil
+	case s.after >= h.covers:
+		defer h.mu.Unlock()
+		return s.fromRing(h), nil, nil
+	}
+	upTo := h.covers
+	h.mu.Unlock()
+	parts, err := s.fromStore(upTo)
+	return parts, nil, err
+}
+
+func (s *Subscription) fromRing(h *hub) []scheduler.ChangesRecord {
+	lo, hi := 0, len(h.ring)
+	for lo < hi {
+		if mid := (lo + hi) / 2; h.ring[mid].Sequence <= s.after {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	parts := h.ring[lo:min(lo+watchPage, len(h.ring))]
+	if lo+len(parts) == len(h.ring) {
+		s.after = h.last
+	} else {
+		s.after = parts[len(parts)-1].Sequence
+	}
+	return append([]scheduler.ChangesRecord(nil), parts...)
+}
+
+func (s *Subscription) fromStore(upTo uint64) ([]scheduler.ChangesRecord, error) {
+	snap, err := s.engine.config.Store.Snapshot()
+	if err != nil {
+		return nil, fmt.Errorf("read the event log: %w", err)
+	}
+	defer snap.Close()
+	parts, err := s.codec.Changes(snap, s.after+1, watchPage)
+	if err != nil {
+		return nil, fmt.Errorf("read the event log: %w", err)
+	}
+	if len(parts) == 0 {
+		s.after = upTo
+		return nil, nil
+	}
+	s.after = parts[len(parts)-1].Sequence
+	return parts, nil
+}

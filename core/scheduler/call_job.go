@@ -1,0 +1,234 @@
+package scheduler
+
+import (
+	"reflect"
+
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// MaxGang bounds the members of one gang: they are placed in one request.
+const MaxGang = shard.MaxBatch
+
+func (s *State) submitJob(caller Caller, cmd *SubmitJob) (Answer, *Error) {
+	if cmd.Idempotency != nil {
+		if known, ok := s.idempotency[*cmd.Idempotency]; ok {
+			return s.repeated(known, cmd)
+		}
+	}
+	if a, err := s.sameName(cmd.Spec); err != nil || a != nil {
+		if err != nil {
+			return Answer{}, err
+		}
+		return *a, nil
+	}
+	if err := s.checkSpec(cmd.Spec, cmd.SpecBytes); err != nil {
+		return Answer{}, err
+	}
+	if _, taken := s.jobs[cmd.ID]; taken {
+		return Answer{}, refuse(AlreadyExists, "id", "draw another id", "a job with id %s exists", cmd.ID)
+	}
+	if cmd.Idempotency != nil && len(s.idempotency) >= MaxIdempotencyKeys {
+		err := refuse(ResourceExhausted, "idempotency_key", "send fewer calls with keys, or wait for old ones to pass their window",
+			"the cell remembers %d idempotency keys and takes no more", MaxIdempotencyKeys)
+		err.RetryAfter = s.cfg.IdempotencyWindow / 24
+		return Answer{}, err
+	}
+	if err := s.pools.AttachJob(cmd.Spec.Pool); err != nil {
+		return Answer{}, refuse(FailedPrecondition, "spec.pool", "", "%v", err)
+	}
+	return s.accept(caller, cmd), nil
+}
+
+// accept makes the job. Its instances are made in memory only; each gets a record when something happens to it.
+func (s *State) accept(caller Caller, cmd *SubmitJob) Answer {
+	j := newJob(JobRecord{
+		ID: cmd.ID, Order: s.nextOrder, Version: 1, Config: 1, Caller: caller, Goal: GoalRun, State: workload.JobPending, Generation: 1,
+		Created: s.now,
+	}, cmd.Spec, cmd.SpecBytes)
+	j.needsSpec = true
+	s.nextOrder++
+	s.adopt(j)
+	e := s.dirtyJob(j)
+	e.principal = caller.Principal
+	if cmd.Idempotency != nil {
+		rec := &IdempotencyRecord{Key: *cmd.Idempotency, Hash: cmd.RequestHash, Job: j.ID, Expires: s.now + int64(s.cfg.IdempotencyWindow)}
+		s.remember(rec)
+		e.with = append(e.with, Write{Record: *rec})
+	}
+	if j.spec.Deadline > 0 {
+		s.setTimer(timer{at: s.now + int64(j.spec.Deadline), kind: timerDeadline, job: j})
+	}
+	if j.spec.Kind == workload.Daemon {
+		s.watchDaemons()
+	}
+	s.touch(j)
+	s.jobMayEnd(j) // a batch job without instances
+	return Answer{Job: s.jobView(j), Warnings: s.warnings(j.spec)}
+}
+
+// adopt enters a job into the indexes of the cell.
+func (s *State) adopt(j *job) {
+	s.jobs[j.ID] = j
+	s.order = append(s.order, j)
+	s.byName[jobName{j.spec.Pool, j.spec.Name}] = j
+	s.instances += len(j.tasks)
+}
+
+func (s *State) remember(rec *IdempotencyRecord) {
+	s.idempotency[rec.Key] = rec
+	s.setTimer(timer{at: rec.Expires, kind: timerIdempotency, key: rec})
+}
+
+func (s *State) repeated(known *IdempotencyRecord, cmd *SubmitJob) (Answer, *Error) {
+	if known.Hash != cmd.RequestHash {
+		return Answer{}, refuse(InvalidArgument, "idempotency_key", "use a new key for a new request",
+			"idempotency key %q was used for another request", known.Key.Key)
+	}
+	j, ok := s.jobs[known.Job]
+	if !ok {
+		return Answer{}, refuse(NotFound, "idempotency_key", "use a new key to submit it again",
+			"the job that this key created, %s, has been deleted since", known.Job)
+	}
+	return Answer{Job: s.jobView(j), Existed: true}, nil
+}
+
+// sameName settles a submission under the name of a job that is there: the same spec is a no-op, an ended job makes room, everything else is
+// refused.
+func (s *State) sameName(spec *workload.JobSpec) (*Answer, *Error) {
+	j, ok := s.byName[jobName{spec.Pool, spec.Name}]
+	if !ok || j.State.Terminal() {
+		return nil, nil
+	}
+	path := s.pools.Path(spec.Pool)
+	switch {
+	case j.Goal != GoalRun:
+		err := refuse(FailedPrecondition, "spec.name", "wait until it has stopped, then submit again",
+			"job %s in pool %s is stopping", spec.Name, path)
+		return nil, err
+	case reflect.DeepEqual(j.spec, spec):
+		return &Answer{Job: s.jobView(j), Existed: true}, nil
+	case spec.Kind == workload.Batch:
+		return nil, refuse(FailedPrecondition, "spec", "stop it first, or submit under another name",
+			"job %s in pool %s is running with another spec (%s differs)", spec.Name, path, s.firstDifference(j.spec, spec))
+	}
+	return nil, refuse(FailedPrecondition, "spec", "a running service cannot be changed in place yet: stop it and submit again, or use another name",
+		"job %s in pool %s is running with another spec (%s differs)", spec.Name, path, s.firstDifference(j.spec, spec))
+}
+
+// checkSpec refuses what only the cell can judge; the API edge has checked the fields themselves.
+func (s *State) checkSpec(spec *workload.JobSpec, size int) *Error {
+	switch {
+	case size > MaxSpecBytes:
+		return refuse(InvalidArgument, "spec", "move data out of the command line and environment, into files or an object store",
+			"the spec is %d bytes; the limit is %d", size, MaxSpecBytes)
+	case spec.Instances > workload.MaxInstances:
+		return refuse(InvalidArgument, "spec.instances", "split the job", "%d instances are more than %d", spec.Instances, workload.MaxInstances)
+	case spec.Gang && spec.Instances > MaxGang:
+		return refuse(InvalidArgument, "spec.gang", "split the gang", "a gang of %d is larger than %d", spec.Instances, MaxGang)
+	case len(s.jobs) >= MaxJobs:
+		return refuse(ResourceExhausted, "", "delete ended jobs or shorten the job retention", "the cell holds %d jobs, its limit", MaxJobs)
+	case s.instances+int(spec.Instances) > MaxInstancesInCell:
+		return refuse(ResourceExhausted, "spec.instances", "delete ended jobs or use another cell",
+			"the cell holds %d instances; %d more would pass its limit of %d", s.instances, spec.Instances, MaxInstancesInCell)
+	}
+	if _, ok := s.pools.Pool(spec.Pool); !ok {
+		return refuse(NotFound, "spec.pool", "list the pools and choose one", "pool %s does not exist", spec.Pool)
+	}
+	if !s.pools.IsLeaf(spec.Pool) {
+		return refuse(FailedPrecondition, "spec.pool", "choose a pool without children",
+			"pool %s has children, and only pools without children hold jobs", s.pools.Path(spec.Pool))
+	}
+	if !spec.Preemptible {
+		if err := s.pools.CheckGuarantee(spec.Pool, atOnce(spec)); err != nil {
+			return refuse(FailedPrecondition, "spec", "", "%v", err)
+		}
+	}
+	return nil
+}
+
+// atOnce is the most that a job holds at one time.
+func atOnce(spec *workload.JobSpec) resource.Vector {
+	n := int64(spec.Instances)
+	switch {
+	case spec.Kind == workload.Daemon:
+		n = 1 // one at least; how many depends on the hosts
+	case spec.MaxRunning > 0:
+		n = min(n, int64(spec.MaxRunning))
+	}
+	return spec.Template.Needs.Scale(n)
+}
+
+// warnings tell a user what will not go as he may think.
+func (s *State) warnings(spec *workload.JobSpec) []string {
+	var w []string
+	if len(s.shards) == 0 {
+		w = append(w, "no cluster is connected: the job waits until one is")
+	}
+	if spec.Kind == workload.Daemon && spec.Instances > 0 {
+		w = append(w, "instances is ignored for a daemon: it runs once on every matching host")
+	}
+	return w
+}
+
+func (s *State) findJob(id workload.JobID, expected uint64) (*job, *Error) {
+	j, ok := s.jobs[id]
+	if !ok || j.expiring {
+		return nil, refuse(NotFound, "job", "list the jobs; ended ones are kept for a while only", "job %s is not known", id)
+	}
+	if expected != 0 && expected != j.Version {
+		return nil, refuse(Aborted, "expected_version", "read the job again and decide anew",
+			"job %s is at version %d, not %d", j.spec.Name, j.Version, expected)
+	}
+	return j, nil
+}
+
+func (s *State) stopJob(caller Caller, cmd StopJob) (Answer, *Error) {
+	j, err := s.findJob(cmd.Job, cmd.ExpectedVersion)
+	if err != nil {
+		return Answer{}, err
+	}
+	goal := GoalStop
+	if cmd.Delete {
+		goal = GoalDelete
+	}
+	switch {
+	case j.State.Terminal():
+		if cmd.Delete {
+			j.Goal = GoalDelete
+			j.Version++
+			s.dirtyJob(j).principal = caller.Principal
+			view := s.jobView(j)
+			s.expire(j)
+			return Answer{Job: view}, nil
+		}
+	case j.Goal < goal:
+		j.Version++
+		s.stop(j, goal, workload.ReasonStopRequested)
+		s.dirtyJob(j).principal = caller.Principal
+		if j.spec.Kind == workload.Daemon {
+			s.watchDaemons()
+		}
+	}
+	return Answer{Job: s.jobView(j)}, nil
+}
+
+func (s *State) restartJob(caller Caller, cmd RestartJob) (Answer, *Error) {
+	j, err := s.findJob(cmd.Job, cmd.ExpectedVersion)
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case j.Goal != GoalRun || j.State.Terminal():
+		return Answer{}, refuse(FailedPrecondition, "job", "submit it again instead", "job %s is %s", j.spec.Name, j.State)
+	case j.spec.Gang:
+		return Answer{}, refuse(FailedPrecondition, "job", "stop it and submit it again",
+			"job %s is a gang, whose members cannot be restarted one after the other", j.spec.Name)
+	}
+	j.Version++
+	j.Restart = Restart{Number: j.Restart.Number + 1, Batch: max(cmd.Batch, 1), Grace: cmd.Grace}
+	j.renewNext = 0
+	s.dirtyJob(j).principal = caller.Principal
+	s.touch(j)
+	return Answer{Job: s.jobView(j)}, nil
+}

@@ -1,0 +1,266 @@
+package scheduler
+
+import (
+	"github.com/paceline-sched/paceline/core/admission"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// cycle brings waiting work to the shards. Its cost follows what changed: jobs that moved, pools that were stirred, work that was admitted;
+// only the entitlement looks at every pool.
+func (s *State) cycle() {
+	s.enroll()
+	s.entitle()
+	for len(s.stirred) > 0 && s.outboxed < outboxBound {
+		s.admit()
+		s.enroll()
+	}
+	s.dispatch()
+}
+
+// poolQueue is the waiting work of one pool, and the demand of all its jobs.
+type poolQueue struct {
+	id      workload.PoolID
+	queue   admission.Queue
+	stirred bool
+	demand  respool.Demand
+	changed bool // demand differs from what the tree was told
+}
+
+func (s *State) queueOf(id workload.PoolID) *poolQueue {
+	q := s.queues[id]
+	if q == nil {
+		q = &poolQueue{id: id}
+		s.queues[id] = q
+	}
+	return q
+}
+
+// stir marks a pool whose head may have become admissible.
+func (s *State) stir(q *poolQueue) {
+	if !q.stirred {
+		q.stirred = true
+		s.stirred = append(s.stirred, q)
+	}
+}
+
+// charge keeps the pool ledger of one instance.
+func (s *State) charge(j *job, needs *resource.Vector, on bool) {
+	if on {
+		j.usage = j.usage.Add(*needs)
+		s.pools.Charge(j.spec.Pool, *needs, !j.spec.Preemptible)
+		return
+	}
+	j.usage = j.usage.Sub(*needs)
+	s.pools.Refund(j.spec.Pool, *needs, !j.spec.Preemptible)
+	if q := s.queues[j.spec.Pool]; q != nil && q.queue.Len() > 0 {
+		s.stir(q)
+	}
+}
+
+// enroll offers what the moved jobs have waiting to their queues, and tells the pools what they demand.
+func (s *State) enroll() {
+	for len(s.moved) > 0 {
+		moved := s.moved
+		s.moved = nil
+		for _, j := range moved {
+			j.isMoved = false
+			if s.jobs[j.ID] != j {
+				continue
+			}
+			s.renew(j)
+			s.updateDemand(j)
+			s.updateEntries(j)
+		}
+	}
+}
+
+func (j *job) runnable() bool { return j.Goal == GoalRun && !j.State.Terminal() && !j.gangFailed }
+
+// window is how many more instances max_running lets live.
+func (j *job) window() (free int64, bounded bool) {
+	if j.spec.MaxRunning == 0 {
+		return 0, false
+	}
+	return int64(j.spec.MaxRunning) - int64(j.live) - int64(j.byState[workload.InstanceAdmitted]), true
+}
+
+// wanted is how many instances of the class may be admitted now, as far as the job itself is concerned.
+func (c *jobClass) wanted() int64 {
+	n := int64(c.waiting)
+	if free, bounded := c.job.window(); bounded {
+		n = min(n, max(free, 0))
+	}
+	return n
+}
+
+// updateDemand is usage and what waits, bounded by max_running. What fits no host and what backs off is left out.
+func (s *State) updateDemand(j *job) {
+	demand := j.usage
+	if j.runnable() {
+		free, bounded := j.window()
+		for _, c := range j.classes {
+			n := int64(c.waiting)
+			if bounded {
+				n = min(n, max(free, 0))
+				free -= n
+			}
+			if n > 0 && !c.neverFits {
+				demand = demand.Add(c.class.Needs.Scale(n))
+			}
+		}
+	}
+	if demand == j.demand {
+		return
+	}
+	q := s.queueOf(j.spec.Pool)
+	part := &q.demand.Preemptible
+	if !j.spec.Preemptible {
+		part = &q.demand.NonPreemptible
+	}
+	*part = part.Sub(j.demand).Add(demand)
+	j.demand = demand
+	q.changed = true
+	s.demandOff = true
+}
+
+func (s *State) updateEntries(j *job) {
+	q := s.queueOf(j.spec.Pool)
+	if j.spec.Gang {
+		s.updateGangEntry(j, q)
+		return
+	}
+	if j.runnable() {
+		for _, c := range j.classes { // one class after the other: the queue holds one entry a job
+			if n := c.wanted(); n > 0 && !c.blocked {
+				s.offer(q, c, &c.class.Needs, n)
+				return
+			}
+		}
+	}
+	s.leaveQueue(j)
+}
+
+// updateGangEntry offers a gang as one piece: the sum of its members' needs, once.
+func (s *State) updateGangEntry(j *job, q *poolQueue) {
+	ready := j.runnable() && int(j.byState[workload.InstancePending]) == len(j.tasks) && len(j.tasks) > 0
+	for _, c := range j.classes {
+		ready = ready && !c.blocked
+	}
+	if !ready {
+		s.leaveQueue(j)
+		return
+	}
+	total := j.gangNeeds()
+	s.offer(q, j.classes[0], &total, 1)
+}
+
+// offer puts what a job may start now into its pool's queue.
+func (s *State) offer(q *poolQueue, c *jobClass, needs *resource.Vector, n int64) {
+	j := c.job
+	j.offered = c
+	err := q.queue.Set(admission.Entry{
+		Job: j.ID, Priority: j.spec.Priority, Sequence: j.Order, Needs: *needs, Count: int(n), NonPreemptible: !j.spec.Preemptible,
+	})
+	if err != nil { // MaxJobs is below the bound of a queue, and needs were checked when the job was accepted
+		panic("scheduler: a queue refused a job that the cell accepted: " + err.Error())
+	}
+	s.stir(q)
+}
+
+func (s *State) leaveQueue(j *job) {
+	if j.offered != nil {
+		j.offered = nil
+		s.queueOf(j.spec.Pool).queue.Remove(j.ID)
+	}
+}
+
+func (j *job) gangNeeds() resource.Vector {
+	var total resource.Vector
+	for _, c := range j.classes {
+		total = total.Add(c.total)
+	}
+	return total
+}
+
+// entitle recomputes entitlements when the tree or the capacity changed, and at the end of a period when the demand did.
+func (s *State) entitle() {
+	due := s.demandOff && s.now-s.entitledAt >= int64(s.cfg.EntitlementPeriod)
+	if !s.poolsDirty && !due {
+		return
+	}
+	for p := range s.pools.All() {
+		if q := s.queues[p.ID]; q != nil && q.changed && s.pools.IsLeaf(p.ID) {
+			s.pools.SetDemand(p.ID, q.demand)
+			q.changed = false
+		}
+	}
+	s.pools.Entitle(s.capacity)
+	s.poolsDirty, s.demandOff, s.entitledAt = false, false, s.now
+	for p := range s.pools.All() {
+		if q := s.queues[p.ID]; q != nil && q.queue.Len() > 0 {
+			s.stir(q)
+		}
+	}
+}
+
+// admit lets each stirred pool's queue have what its entitlement leaves, and turns what was granted into work for the shards. When
+// those are behind, the pools stay stirred.
+func (s *State) admit() {
+	stirred := s.stirred
+	s.stirred = nil
+	for n, q := range stirred {
+		if s.outboxed >= outboxBound {
+			s.stirred = append(stirred[n:], s.stirred...)
+			return
+		}
+		q.stirred = false
+		s.admitPool(q)
+	}
+}
+
+func (s *State) admitPool(q *poolQueue) {
+	room, ok := s.room(q.id)
+	if !ok {
+		return
+	}
+	var out admission.Outcome
+	s.grants, out = q.queue.Admit(s.grants[:0], &room, shard.MaxBatch)
+	for _, g := range s.grants {
+		s.grant(s.jobs[g.Job], g.Tasks)
+	}
+	if out.Stop != admission.StopDone && out.Tasks > 0 {
+		s.stir(q)
+	}
+}
+
+func (s *State) room(id workload.PoolID) (admission.Room, bool) {
+	a, ok := s.pools.Account(id)
+	return admission.Room{
+		Entitlement: a.Entitlement, Usage: a.Usage, Reservation: a.Reservation, NonPreemptibleUsage: a.NonPreemptibleUsage,
+	}, ok
+}
+
+// grant marks instances ADMITTED and sends them off to find hosts.
+func (s *State) grant(j *job, n int) {
+	switch {
+	case j.spec.Gang:
+		w := &placeWork{job: j, gang: true}
+		for _, c := range j.classes {
+			if instances := s.take(c, int(c.size()), nil); len(instances) > 0 {
+				w.parts = append(w.parts, placePart{class: c, instances: instances})
+			}
+		}
+		s.enqueue(w)
+	case j.daemonHome != nil:
+		for _, i := range s.take(j.offered, n, nil) {
+			s.enqueue(&placeWork{job: j, host: j.tasks[i].host, parts: []placePart{{class: j.offered, instances: []uint32{i}}}})
+		}
+	default:
+		if instances := s.take(j.offered, n, nil); len(instances) > 0 {
+			s.enqueue(&placeWork{job: j, parts: []placePart{{class: j.offered, instances: instances}}})
+		}
+	}
+}

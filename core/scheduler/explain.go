@@ -1,0 +1,231 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/admission"
+	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// Explain answers why instances of a job wait. It works the reasons out when asked: nothing is kept for it on the hot path.
+func (r Reader) Explain(id workload.JobID) (Explanation, bool) {
+	s := r.s
+	j, ok := s.jobs[id]
+	if !ok {
+		return Explanation{}, false
+	}
+	e := Explanation{Job: s.jobView(j)}
+	e.Pool, _ = r.PoolByID(j.spec.Pool)
+	if q := s.queues[j.spec.Pool]; q != nil {
+		e.Queued = q.queue.Len()
+		if ahead, queued := q.queue.Ahead(id); queued {
+			e.Position = ahead + 1
+		}
+	}
+	if j.State.Terminal() || j.Goal != GoalRun {
+		return e, true
+	}
+	for _, c := range j.classes {
+		e.Reasons = append(e.Reasons, s.whyWaiting(c)...)
+	}
+	e.Reasons = append(e.Reasons, j.whyBackingOff()...)
+	if n := int(j.byState[workload.InstanceAdmitted]); n > 0 {
+		e.Reasons = append(e.Reasons, PendingReason{
+			Kind: PendingBeingPlaced, Instances: n, Message: "a shard is looking for hosts",
+		})
+	}
+	if j.daemonHome != nil && len(j.tasks) == 0 {
+		e.Reasons = append(e.Reasons, PendingReason{Kind: PendingNoMatchingHost, Message: "no host matches its constraints"})
+	}
+	slices.SortStableFunc(e.Reasons, func(a, b PendingReason) int { return int(a.Kind) - int(b.Kind) })
+	if len(e.Reasons) > 0 {
+		e.Dominant = e.Reasons[0].Kind
+	}
+	return e, true
+}
+
+func (j *job) whyBackingOff() []PendingReason {
+	r := PendingReason{Kind: PendingBackoff}
+	var last workload.Reason
+	for i := range j.tasks {
+		if t := &j.tasks[i]; t.state == workload.InstanceBackingOff {
+			r.Instances++
+			if r.NotBefore == 0 || t.notBefore < r.NotBefore {
+				r.NotBefore, last = t.notBefore, t.reason
+			}
+		}
+	}
+	if r.Instances == 0 {
+		return nil
+	}
+	r.Message = fmt.Sprintf("%s ended (%s) and wait before they are tried again", plural(r.Instances, "instance"), last)
+	return []PendingReason{r}
+}
+
+// whyWaiting explains the PENDING instances of one class.
+func (s *State) whyWaiting(c *jobClass) []PendingReason {
+	j := c.job
+	waiting := int(c.waiting)
+	if waiting == 0 {
+		return nil
+	}
+	if window, bounded := j.window(); bounded && !j.spec.Gang {
+		if free := max(int(window), 0); free < waiting {
+			rest := PendingReason{
+				Kind: PendingWindow, Instances: waiting - free,
+				Message: fmt.Sprintf("max_running lets %d instances live at once", j.spec.MaxRunning),
+			}
+			if free == 0 {
+				return []PendingReason{rest}
+			}
+			r := s.whyClass(c)
+			r.Instances = free
+			return []PendingReason{r, rest}
+		}
+	}
+	r := s.whyClass(c)
+	r.Instances = waiting
+	return []PendingReason{r}
+}
+
+// whyClass finds the one reason that holds a class up now.
+func (s *State) whyClass(c *jobClass) PendingReason {
+	j := c.job
+	if !s.anyReady(c) {
+		return PendingReason{Kind: PendingNoShard, Message: "no cluster that it may use is ready: " + s.shardTrouble(c)}
+	}
+	if c.blocked {
+		return whyRefused(c)
+	}
+	q := s.queues[j.spec.Pool]
+	room, ok := s.room(j.spec.Pool)
+	if q == nil || !ok || c != j.offered {
+		return PendingReason{Kind: PendingQueue, Message: "other instances of the job go first"}
+	}
+	standing, _ := q.queue.Explain(j.ID, &room)
+	return s.whyQueued(j, standing)
+}
+
+// whyQueued puts a standing in the pool's queue into words.
+func (s *State) whyQueued(j *job, st admission.Standing) PendingReason {
+	r := PendingReason{Kind: PendingEntitlement, Resource: s.names.Name(st.Kind), Needed: st.Need, Available: max(st.Has, 0), Position: st.Ahead}
+	what := "entitlement"
+	if st.OfReservation {
+		r.Kind = PendingReservation
+		what = "reservation, beyond which work that may not be preempted cannot go"
+	}
+	pool := s.poolPath(j.spec.Pool)
+	switch st.Verdict {
+	case admission.First:
+		r.Message = fmt.Sprintf("needs %s=%d, and %d is left of the %s of pool %s; it is the next to get what becomes free",
+			r.Resource, r.Needed, r.Available, what, pool)
+	case admission.OutOfReach:
+		r.Message = fmt.Sprintf("needs %s=%d, and the whole %s of pool %s is %d", r.Resource, r.Needed, what, pool, r.Available)
+	case admission.Behind:
+		r = PendingReason{Kind: PendingQueue, Resource: s.names.Name(st.Kind), Position: st.Ahead}
+		r.Message = fmt.Sprintf("%s of pool %s ahead of it, and one of them waits for %s too", are(st.Ahead, "job"), pool, r.Resource)
+	case admission.NotReached:
+		r = PendingReason{Kind: PendingQueue, Position: st.Ahead, Message: are(st.Ahead, "job") + " of pool " + pool + " ahead of it"}
+	case admission.Admissible:
+		r = PendingReason{Kind: PendingBeingPlaced, Message: "it is next to be admitted"}
+	}
+	return r
+}
+
+func are(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun + " is"
+	}
+	return plural(n, noun) + " are"
+}
+
+func whyRefused(c *jobClass) PendingReason {
+	if c.refusal.Hosts == 0 {
+		return PendingReason{Kind: PendingBackoff, NotBefore: c.retryAt, Message: c.lastRefusal}
+	}
+	r := PendingReason{Kind: PendingPlacement, Hosts: c.refusal}
+	if c.neverFits {
+		r.Kind = PendingNeverFits
+	}
+	r.Message = describeRefusal(&c.refusal, c.neverFits)
+	return r
+}
+
+// describeRefusal says it in the form "4213 hosts: cpu 3900, label 313".
+func describeRefusal(r *placement.Reasons, never bool) string {
+	var parts []string
+	for reason, n := range r.Counts {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", placement.Reason(reason), n))
+		}
+	}
+	m := fmt.Sprintf("%s: %s", plural(r.Hosts, "host"), strings.Join(parts, ", "))
+	if r.GangLargest > 0 {
+		m += fmt.Sprintf("; room for %d of the gang now", r.GangLargest)
+	}
+	if never {
+		m += "; none would take it even if it were empty"
+	}
+	return m
+}
+
+// whyPool compares what is needed with what the pool has left.
+func (s *State) whyPool(j *job, need resource.Vector) (PendingReason, bool) {
+	a, _ := s.pools.Account(j.spec.Pool)
+	room, kind, what := a.Entitlement.Sub(a.Usage), PendingEntitlement, "entitlement"
+	if !j.spec.Preemptible {
+		if left := a.Reservation.Sub(a.NonPreemptibleUsage); !need.FitsIn(&left) {
+			room, kind, what = left, PendingReservation, "reservation (its work may not be preempted)"
+		}
+	}
+	if need.FitsIn(&room) {
+		return PendingReason{}, false
+	}
+	scarcest, worst := resource.Kind(0), -1.0
+	for k, n := range need {
+		if n > 0 && n > room[k] {
+			if short := float64(n-room[k]) / float64(n); short > worst {
+				scarcest, worst = resource.Kind(k), short
+			}
+		}
+	}
+	r := PendingReason{Kind: kind, Resource: s.names.Name(scarcest), Needed: need[scarcest], Available: max(room[scarcest], 0)}
+	r.Message = fmt.Sprintf("needs %s=%d, and %d is left of the %s of pool %s", r.Resource, r.Needed, r.Available, what, s.poolPath(j.spec.Pool))
+	return r, true
+}
+
+func (s *State) anyReady(c *jobClass) bool {
+	for _, sh := range s.shards {
+		if sh.ready && mayUse(c, sh) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *State) shardTrouble(c *jobClass) string {
+	for _, sh := range s.shards {
+		if mayUse(c, sh) {
+			return fmt.Sprintf("shard %s: %s", sh.id, sh.message)
+		}
+	}
+	if len(c.class.Placement.Clusters) > 0 {
+		return fmt.Sprintf("none of %s is connected", strings.Join(c.class.Placement.Clusters, ", "))
+	}
+	return "none is connected"
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// PlanTimeout is how long a plan may wait for shards before the engine gives up on it.
+const PlanTimeout = 10 * time.Second

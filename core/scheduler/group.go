@@ -1,0 +1,227 @@
+package scheduler
+
+import (
+	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// dirtyEntry is one object that changed in this Step. However often it changed, its record is written once, as it is at the
+// end of the Step, together with the one Change that watchers see.
+type dirtyEntry struct {
+	job       *job // with task, or alone
+	task      bool
+	instance  uint32
+	ended     bool // the task's run ended in this Step: it goes to the history
+	host      *hostState
+	pool      workload.PoolID
+	gonePool  *respool.Pool // deleted
+	principal string
+	with      []Write // in the same group, before the object's own record
+	gone      bool    // the job's record is deleted
+}
+
+func (s *State) dirtyTask(j *job, i uint32) *dirtyEntry {
+	t := &j.tasks[i]
+	t.touched = true
+	if t.dirty == 0 {
+		s.dirty = append(s.dirty, dirtyEntry{job: j, task: true, instance: i})
+		t.dirty = uint32(len(s.dirty))
+	}
+	return &s.dirty[t.dirty-1]
+}
+
+func (s *State) dirtyJob(j *job) *dirtyEntry {
+	if j.dirty == 0 {
+		s.dirty = append(s.dirty, dirtyEntry{job: j})
+		j.dirty = uint32(len(s.dirty))
+	}
+	return &s.dirty[j.dirty-1]
+}
+
+func (s *State) dirtyHost(h *hostState) *dirtyEntry {
+	if s.dirtyHosts[h.ID] == 0 {
+		s.dirty = append(s.dirty, dirtyEntry{host: h})
+		s.dirtyHosts[h.ID] = len(s.dirty)
+	}
+	return &s.dirty[s.dirtyHosts[h.ID]-1]
+}
+
+func (s *State) dirtyPool(id workload.PoolID) *dirtyEntry {
+	if s.dirtyPools[id] == 0 {
+		s.dirty = append(s.dirty, dirtyEntry{pool: id})
+		s.dirtyPools[id] = len(s.dirty)
+	}
+	return &s.dirty[s.dirtyPools[id]-1]
+}
+
+// writeAlone puts records that no watcher sees.
+func (s *State) writeAlone(writes ...Write) {
+	s.dirty = append(s.dirty, dirtyEntry{with: writes})
+}
+
+// flush turns what is dirty into groups, in the order in which objects were first touched. What belongs to one object is never
+// split over two groups.
+func (s *State) flush() {
+	if len(s.dirty) == 0 {
+		return
+	}
+	b := groupBuilder{state: s}
+	for n := range s.dirty {
+		e := &s.dirty[n]
+		b.begin()
+		for _, w := range e.with {
+			b.put(w)
+		}
+		s.writeEntry(&b, e)
+		b.end()
+	}
+	b.close()
+	clear(s.dirty)
+	s.dirty = s.dirty[:0]
+	clear(s.dirtyHosts)
+	clear(s.dirtyPools)
+}
+
+func (s *State) writeEntry(b *groupBuilder, e *dirtyEntry) {
+	switch {
+	case e.task:
+		s.writeTask(b, e)
+	case e.job != nil:
+		s.writeJob(b, e)
+	case e.host != nil:
+		b.put(Write{Record: e.host.HostRecord})
+		b.change(Change{Kind: ChangeHost, At: s.now, Host: e.host.ID, Name: e.host.Name, Message: e.host.Summary.Message, Principal: e.principal})
+	case e.gonePool != nil:
+		b.put(Write{Record: PoolRecord{Pool: *e.gonePool}, Delete: true})
+		b.change(Change{Kind: ChangePoolDeleted, At: s.now, Pool: e.gonePool.ID, Name: e.gonePool.Name, Principal: e.principal})
+	case e.pool != workload.PoolID{}:
+		pool, ok := s.pools.Pool(e.pool)
+		if !ok {
+			return // created and deleted within one Step
+		}
+		b.put(Write{Record: PoolRecord{Pool: pool}})
+		b.change(Change{Kind: ChangePool, At: s.now, Pool: e.pool, Name: pool.Name, Version: pool.Version, Principal: e.principal})
+	}
+}
+
+func (s *State) writeTask(b *groupBuilder, e *dirtyEntry) {
+	j, t := e.job, &e.job.tasks[e.instance]
+	t.dirty = 0
+	rec := j.taskRecord(e.instance)
+	b.put(Write{Record: rec})
+	if e.ended {
+		b.put(Write{Record: RunRecord{
+			ID: j.runID(e.instance), Host: rec.Host, State: rec.RunState, Reason: rec.Reason, ExitCode: rec.ExitCode, Signal: rec.Signal,
+			Message: rec.Message, Placed: rec.Placed, Started: rec.Started, Ended: s.now, Config: rec.Config,
+		}})
+		if t.run > MaxRunsKept {
+			old := j.runID(e.instance)
+			old.Run -= MaxRunsKept
+			b.put(Write{Record: RunRecord{ID: old}, Delete: true})
+		}
+	}
+	b.change(Change{
+		Kind: ChangeTask, At: s.now, Pool: j.spec.Pool, Job: j.ID, JobState: j.State, Goal: j.Goal, Run: j.runID(e.instance), State: rec.State,
+		RunState: rec.RunState, Healthy: rec.Healthy, Reason: rec.Reason, ExitCode: rec.ExitCode, Host: rec.Host, Name: j.spec.Name,
+		Message: rec.Message, Principal: e.principal,
+	})
+}
+
+func (s *State) writeJob(b *groupBuilder, e *dirtyEntry) {
+	j := e.job
+	j.dirty = 0
+	c := Change{
+		Kind: ChangeJob, At: s.now, Pool: j.spec.Pool, Job: j.ID, JobState: j.State, Goal: j.Goal, Version: j.Version, Reason: j.Reason,
+		Name: j.spec.Name, Principal: e.principal,
+	}
+	if e.gone {
+		b.put(Write{Record: SpecRecord{Job: j.ID, Config: j.Config}, Delete: true})
+		b.put(Write{Record: j.JobRecord, Delete: true})
+		c.Kind = ChangeJobDeleted
+		b.change(c)
+		return
+	}
+	if j.needsSpec {
+		j.needsSpec = false
+		b.put(Write{Record: SpecRecord{Job: j.ID, Config: j.Config, Spec: j.spec, Size: j.specBytes}})
+	}
+	b.put(Write{Record: j.JobRecord})
+	b.change(c)
+}
+
+// groupBuilder fills groups up to their bounds without splitting what stands between begin and end.
+type groupBuilder struct {
+	state   *State
+	writes  []Write
+	changes []Change
+	bytes   int
+
+	unitWrites, unitChanges, unitBytes int // where the present unit began
+}
+
+func (b *groupBuilder) begin() {
+	b.unitWrites, b.unitChanges, b.unitBytes = len(b.writes), len(b.changes), b.bytes
+}
+
+func (b *groupBuilder) put(w Write) {
+	b.writes = append(b.writes, w)
+	b.bytes += estimate(w)
+}
+
+func (b *groupBuilder) change(c Change) {
+	b.changes = append(b.changes, c)
+	b.bytes += 200 + len(c.Name) + len(c.Message)
+}
+
+func (b *groupBuilder) end() {
+	if b.unitWrites == 0 || (len(b.writes) <= maxOpsPerGroup && b.bytes <= maxBytesPerGroup) {
+		return
+	}
+	unit := append([]Write(nil), b.writes[b.unitWrites:]...)
+	changes := append([]Change(nil), b.changes[b.unitChanges:]...)
+	size := b.bytes - b.unitBytes
+	b.writes, b.changes = b.writes[:b.unitWrites], b.changes[:b.unitChanges]
+	b.close()
+	b.writes, b.changes, b.bytes = unit, changes, size
+}
+
+// close ends the present group: it takes the next sequence, gets its part of the event log and drops the part that is out of
+// bounds.
+func (b *groupBuilder) close() {
+	if len(b.writes) == 0 {
+		return
+	}
+	s := b.state
+	s.sequence++
+	if len(b.changes) > 0 {
+		b.writes = append(b.writes, Write{Record: ChangesRecord{Sequence: s.sequence, Changes: b.changes}})
+	}
+	if s.sequence > ChangesKept {
+		b.writes = append(b.writes, Write{Record: ChangesRecord{Sequence: s.sequence - ChangesKept}, Delete: true})
+	}
+	s.out.Groups = append(s.out.Groups, Group{Sequence: s.sequence, Writes: b.writes})
+	b.writes, b.changes, b.bytes = nil, nil, 0
+}
+
+// estimate is an upper bound of a record's encoded bytes, good enough to stay under the bound of a group.
+func estimate(w Write) int {
+	const fixed = 256
+	if w.Delete {
+		return 64
+	}
+	switch r := w.Record.(type) {
+	case SpecRecord:
+		return fixed + r.Size
+	case TaskRecord:
+		return fixed + len(r.Message) + 3*len(r.Ports)
+	case RunRecord:
+		return fixed + len(r.Message)
+	case HostRecord:
+		size := fixed + len(r.Name) + len(r.Summary.Message) + 48*len(r.Summary.Devices) + 40*len(r.Summary.Capacity)
+		for k, v := range r.Summary.Attributes {
+			size += len(k) + len(v) + 8
+		}
+		return size
+	}
+	return 1024
+}

@@ -1,0 +1,332 @@
+package scheduler
+
+import (
+	"slices"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// placeWork is admitted work on its way to a shard: one part, or the parts of a gang that stand or fall together.
+type placeWork struct {
+	job   *job
+	parts []placePart
+	gang  bool
+	host  *hostState    // a daemon's; else nil
+	tried []*shardState // that refused it
+	plan  *planWork     // a dry run instead of a job's work
+}
+
+type placePart struct {
+	class     *jobClass
+	instances []uint32
+}
+
+func (w *placeWork) tasks() int {
+	n := 0
+	for _, p := range w.parts {
+		n += len(p.instances)
+	}
+	return n
+}
+
+// batch is one Place message without its answer.
+type batch struct {
+	shard *shardState
+	work  []*placeWork
+}
+
+func (s *State) enqueue(w *placeWork) {
+	s.outbox = append(s.outbox, w)
+	s.outboxed += w.tasks()
+}
+
+// dispatch hands the outbox to the shards: one Place message for each that may take one more.
+func (s *State) dispatch() {
+	type load struct {
+		batch *batch
+		tasks int
+	}
+	loads := map[*shardState]*load{}
+	queue := s.outbox
+	s.outbox, s.outboxed = nil, 0
+	for n := 0; n < len(queue); n++ {
+		w := queue[n]
+		sh, busy := s.route(w)
+		switch {
+		case sh == nil && !busy:
+			s.refused(w)
+			continue
+		case sh == nil:
+			s.enqueue(w)
+			continue
+		}
+		l := loads[sh]
+		if l == nil {
+			l = &load{batch: &batch{shard: sh}}
+			loads[sh] = l
+		}
+		if l.tasks > 0 && l.tasks+w.tasks() > shard.MaxBatch {
+			s.enqueue(w)
+			continue
+		}
+		l.tasks += w.tasks()
+		l.batch.work = append(l.batch.work, w)
+	}
+	for _, sh := range s.shards {
+		if l := loads[sh]; l != nil {
+			s.sendBatch(l.batch)
+		}
+	}
+}
+
+// route picks the ready shard whose hosts have the most room for the work by the core's own estimate. busy says that one will be there
+// later.
+func (s *State) route(w *placeWork) (best *shardState, busy bool) {
+	if w.host != nil {
+		sh := w.host.shard
+		switch {
+		case sh == nil || !sh.ready || slices.Contains(w.tried, sh):
+			return nil, false
+		case sh.inFlight >= batchesPerShard:
+			return nil, true
+		}
+		return sh, false
+	}
+	class := w.parts[0].class
+	most := int64(-1)
+	for _, sh := range s.shards {
+		if !sh.ready || slices.Contains(w.tried, sh) || !mayUse(class, sh) {
+			continue
+		}
+		if sh.inFlight >= batchesPerShard {
+			busy = true
+			continue
+		}
+		if room := class.class.Needs.Times(&sh.free, int64(w.tasks())); room > most {
+			best, most = sh, room
+		}
+	}
+	return best, busy
+}
+
+func mayUse(c *jobClass, sh *shardState) bool {
+	allowed := c.class.Placement.Clusters
+	return len(allowed) == 0 || slices.Contains(allowed, sh.cluster)
+}
+
+func (s *State) sendBatch(b *batch) {
+	id := s.nextBatch
+	s.nextBatch++
+	s.batches[id] = b
+	b.shard.inFlight++
+	m := shard.Place{Epoch: b.shard.epoch, Batch: id}
+	for _, w := range b.work {
+		for _, p := range w.parts {
+			r := shard.PlaceRequest{Class: p.class.class, Count: len(p.instances), Gang: w.gang, Seed: s.cfg.Seed, DryRun: w.plan != nil}
+			if w.host != nil {
+				r.Host = w.host.ID
+			}
+			m.Requests = append(m.Requests, r)
+		}
+	}
+	s.internal(ToShard{Shard: b.shard.id, Message: m})
+}
+
+// placed takes the answer to one batch. Room that nobody wants any more is given back.
+func (s *State) placed(sh *shardState, r *shard.Placed) {
+	b, ok := s.batches[r.Batch]
+	if !ok || b.shard != sh {
+		for n := range r.Results {
+			sh.giveBack(r.Results[n].Assignments)
+		}
+		return
+	}
+	delete(s.batches, r.Batch)
+	sh.inFlight--
+	at := 0
+	for _, w := range b.work {
+		results := r.Results[at : at+len(w.parts)]
+		at += len(w.parts)
+		switch {
+		case w.plan != nil:
+			s.planned(sh, w, results)
+		case w.gang:
+			s.gangPlaced(sh, w, results)
+		default:
+			s.workPlaced(sh, w, &results[0])
+		}
+	}
+}
+
+func (sh *shardState) giveBack(assignments []shard.Assignment) {
+	for n := range assignments {
+		sh.releases = append(sh.releases, assignments[n].Lease)
+	}
+}
+
+func (s *State) workPlaced(sh *shardState, w *placeWork, r *shard.PlaceResult) {
+	p := &w.parts[0]
+	rest := p.instances
+	for n := range r.Assignments {
+		a := &r.Assignments[n]
+		h := s.hosts[a.Host]
+		for len(rest) > 0 && w.job.tasks[rest[0]].state != workload.InstanceAdmitted {
+			rest = rest[1:] // stopped meanwhile
+		}
+		if len(rest) == 0 || h == nil || h.shard != sh {
+			sh.releases = append(sh.releases, a.Lease)
+			continue
+		}
+		s.startRun(w.job, rest[0], h, a)
+		rest = rest[1:]
+	}
+	if len(r.Assignments) > 0 {
+		p.class.delay = 0
+	}
+	if len(rest) > 0 {
+		p.instances = rest
+		p.class.noteRefusal(r)
+		w.tried = append(w.tried, sh)
+		s.enqueue(w)
+	}
+}
+
+// gangPlaced starts all members or none.
+func (s *State) gangPlaced(sh *shardState, w *placeWork, results []shard.PlaceResult) {
+	whole, wanted := true, true
+	for n := range results {
+		whole = whole && results[n].Refused == 0 && len(results[n].Assignments) == len(w.parts[n].instances)
+		for _, i := range w.parts[n].instances {
+			wanted = wanted && w.job.tasks[i].state == workload.InstanceAdmitted
+		}
+		for m := range results[n].Assignments {
+			h := s.hosts[results[n].Assignments[m].Host]
+			whole = whole && h != nil && h.shard == sh
+		}
+	}
+	if !whole || !wanted {
+		for n := range results {
+			sh.giveBack(results[n].Assignments)
+			if results[n].Refused > 0 {
+				w.parts[n].class.noteRefusal(&results[n])
+			}
+		}
+		if !wanted {
+			for _, p := range w.parts {
+				s.unadmit(w.job, p.instances)
+			}
+			return
+		}
+		w.tried = append(w.tried, sh)
+		s.enqueue(w)
+		return
+	}
+	for n := range results {
+		w.parts[n].class.delay = 0
+		for m, i := range w.parts[n].instances {
+			a := &results[n].Assignments[m]
+			s.startRun(w.job, i, s.hosts[a.Host], a)
+		}
+	}
+}
+
+// noteRefusal keeps the newest shard's reasons; a class never fits only if it fits nowhere.
+func (c *jobClass) noteRefusal(r *shard.PlaceResult) {
+	c.refusal = r.Reasons
+}
+
+// refused settles work that no shard took: it is PENDING again, eats no entitlement, and asks again when there is a chance.
+func (s *State) refused(w *placeWork) {
+	if w.plan != nil {
+		s.planRefused(w)
+		return
+	}
+	for _, p := range w.parts {
+		s.unadmit(w.job, p.instances)
+		p.class.lastRefusal = ""
+		if len(w.tried) == 0 {
+			p.class.lastRefusal = "no cluster that it may use is ready"
+		}
+		p.class.neverFits = len(w.tried) > 0 && p.class.refusal.NeverFits
+		p.class.delay = retryDelay(p.class.delay)
+		s.block(p.class, p.class.delay)
+	}
+}
+
+// Retries of refused classes.
+const unconditionalRetry = 30 * time.Second
+
+// block keeps a class out of its queue until room was freed or a host came, but at least for delay.
+func (s *State) block(c *jobClass, delay time.Duration) {
+	if !c.blocked {
+		c.blockedAt = s.now
+	}
+	c.blocked = true
+	c.freedSeen, c.hostsSeen = s.freed, s.hostEpoch
+	c.retryAt = s.now + int64(delay)
+	s.setTimer(timer{at: c.retryAt, kind: timerRetry, class: c, job: c.job})
+	s.touch(c.job)
+}
+
+// holdClass keeps a class out of its queue for a delay, whatever happens.
+func (s *State) holdClass(c *jobClass, delay time.Duration) {
+	s.block(c, delay)
+	c.freedSeen = resource.Vector{-1} // differs from anything: the timer alone decides
+	c.lastRefusal = "its gang failed and waits before it is tried again"
+	c.refusal.Hosts = 0
+	c.neverFits = false
+}
+
+func (s *State) retryClass(c *jobClass) {
+	if !c.blocked || c.retryAt > s.now {
+		return
+	}
+	if c.freedSeen == s.freed && c.hostsSeen == s.hostEpoch && s.now-c.blockedAt < int64(unconditionalRetry) {
+		c.retryAt = s.now + int64(max(c.delay, retryDelay(0)))
+		s.setTimer(timer{at: c.retryAt, kind: timerRetry, class: c, job: c.job})
+		return
+	}
+	c.blocked = false
+	s.touch(c.job)
+}
+
+// abandonBatches forgets what a shard was asked: its answers will not come or will not count.
+func (s *State) abandonBatches(sh *shardState) {
+	var ids []uint64
+	for id, b := range s.batches {
+		if b.shard == sh {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		for _, w := range s.batches[id].work {
+			s.enqueue(w)
+		}
+		delete(s.batches, id)
+	}
+	sh.inFlight = 0
+}
+
+// sendToShards turns what this Step collected for each shard into messages. Releases may go at once: nothing durable hangs on
+// them.
+func (s *State) sendToShards() {
+	for _, sh := range s.shards {
+		if sh.releases != nil {
+			s.internal(ToShard{Shard: sh.id, Message: shard.Release{Epoch: sh.epoch, Leases: sh.releases}})
+		}
+		if sh.launches != nil {
+			s.external(ToShard{Shard: sh.id, Message: shard.Launch{Epoch: sh.epoch, Launches: sh.launches}})
+		}
+		if sh.kills != nil {
+			s.external(ToShard{Shard: sh.id, Message: shard.Kill{Epoch: sh.epoch, Kills: sh.kills}})
+		}
+		if sh.acks != nil {
+			s.external(ToShard{Shard: sh.id, Message: shard.Acknowledge{Epoch: sh.epoch, Tokens: sh.acks}})
+		}
+		sh.releases, sh.launches, sh.kills, sh.acks = nil, nil, nil, nil
+	}
+}

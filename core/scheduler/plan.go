@@ -1,0 +1,211 @@
+package scheduler
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// planWork is a plan on its way through the shards.
+type planWork struct {
+	token uint64
+	plan  *Plan
+	job   *job // made for the plan alone: it is in no index
+	open  int  // works not yet answered
+}
+
+// planJob answers what a submission would do. The placement is tried by the shards without taking room, so the answer comes later;
+// what would be refused at once is refused at once.
+func (s *State) planJob(token uint64, spec *workload.JobSpec) *Error {
+	plan := &Plan{Hosts: map[string]int{}}
+	old, exists := s.byName[jobName{spec.Pool, spec.Name}]
+	switch {
+	case exists && !old.State.Terminal():
+		plan.Exists = true
+		plan.Changes = s.differences(old.spec, spec)
+	default:
+		plan.Changes = s.differences(&workload.JobSpec{}, spec)
+	}
+	if err := s.checkSpec(spec, 0); err != nil {
+		return err
+	}
+	p := &planWork{token: token, plan: plan, job: newJob(JobRecord{Order: s.nextOrder, Goal: GoalRun}, spec, 0)}
+	if plan.Exists && len(plan.Changes) == 0 {
+		s.external(Reply{Answer: Answer{Token: token, Plan: plan}})
+		return nil
+	}
+	s.sendPlan(p)
+	return nil
+}
+
+func (s *State) sendPlan(p *planWork) {
+	left := shard.MaxBatch
+	room := s.planRoom(p.job)
+	for _, c := range p.job.classes {
+		n := min(int(c.size()), left)
+		if n == 0 {
+			continue
+		}
+		left -= n
+		p.plan.Checked += n
+		p.plan.Admitted += int(c.class.Needs.Times(&room, int64(n)))
+		p.open++
+		s.enqueue(&placeWork{plan: p, job: p.job, gang: p.job.spec.Gang, parts: []placePart{{class: c, instances: make([]uint32, n)}}})
+	}
+	if p.open == 0 { // a daemon's hosts are found out when it runs
+		s.external(Reply{Answer: Answer{Token: p.token, Plan: p.plan}})
+	}
+}
+
+// planRoom is what the pool would still admit.
+func (s *State) planRoom(j *job) resource.Vector {
+	a, _ := s.pools.Account(j.spec.Pool)
+	room := a.Entitlement.Sub(a.Usage)
+	if !j.spec.Preemptible {
+		room = room.Min(a.Reservation.Sub(a.NonPreemptibleUsage))
+	}
+	return room
+}
+
+// planned takes one shard's answer to a plan and asks the next shard for the rest.
+func (s *State) planned(sh *shardState, w *placeWork, results []shard.PlaceResult) {
+	p := w.plan
+	for _, a := range results[0].Assignments {
+		p.plan.Placeable++
+		if h := s.hosts[a.Host]; h != nil && (len(p.plan.Hosts) < MaxPlanHosts || p.plan.Hosts[h.Name] > 0) {
+			p.plan.Hosts[h.Name]++
+		}
+	}
+	rest := w.parts[0].instances[:min(results[0].Refused, len(w.parts[0].instances))]
+	if len(rest) == 0 {
+		s.planAnswered(p)
+		return
+	}
+	w.parts[0].instances = rest
+	w.parts[0].class.noteRefusal(&results[0])
+	w.tried = append(w.tried, sh)
+	s.enqueue(w)
+}
+
+func (s *State) planRefused(w *placeWork) {
+	p, c := w.plan, w.parts[0].class
+	r := PendingReason{Kind: PendingNoShard, Instances: len(w.parts[0].instances), Message: "no cluster that it may use is ready"}
+	if len(w.tried) > 0 {
+		c.neverFits = c.refusal.NeverFits
+		r = whyRefused(c)
+		r.Instances = len(w.parts[0].instances)
+	}
+	p.plan.Pending = append(p.plan.Pending, r)
+	s.planAnswered(p)
+}
+
+func (s *State) planAnswered(p *planWork) {
+	p.open--
+	if p.open > 0 {
+		return
+	}
+	if a := p.plan; a.Admitted < a.Checked {
+		if r, short := s.whyPool(p.job, atOnce(p.job.spec)); short {
+			r.Instances = a.Checked - a.Admitted
+			a.Pending = append(a.Pending, r)
+		}
+	}
+	s.external(Reply{Answer: Answer{Token: p.token, Plan: p.plan}})
+}
+
+// differences lists the fields in which two specs differ, by their path in a job file.
+func (s *State) differences(old, now *workload.JobSpec) []FieldChange {
+	d := differ{names: s.names}
+	d.compare(reflect.ValueOf(*old), reflect.ValueOf(*now), "")
+	return d.list
+}
+
+// MaxFieldChanges bounds the differences that a plan lists.
+const MaxFieldChanges = 100
+
+type differ struct {
+	names *resource.Names
+	list  []FieldChange
+}
+
+func (d *differ) compare(a, b reflect.Value, field string) {
+	if len(d.list) >= MaxFieldChanges || reflect.DeepEqual(a.Interface(), b.Interface()) {
+		return
+	}
+	va, isVector := a.Interface().(resource.Vector)
+	switch {
+	case isVector:
+		vb, _ := b.Interface().(resource.Vector)
+		for k := range va {
+			if va[k] != vb[k] {
+				d.add(join(field, d.names.Name(resource.Kind(k))), strconv.FormatInt(va[k], 10), strconv.FormatInt(vb[k], 10))
+			}
+		}
+	case a.Kind() == reflect.Struct:
+		for n := range a.NumField() {
+			d.compare(a.Field(n), b.Field(n), join(field, fileName(a.Type().Field(n).Name)))
+		}
+	default:
+		d.add(field, show(a), show(b))
+	}
+}
+
+func (d *differ) add(field, old, now string) {
+	if len(d.list) < MaxFieldChanges {
+		d.list = append(d.list, FieldChange{Field: field, Old: old, New: now})
+	}
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// fileName is how a job file spells a field of the spec.
+func fileName(name string) string {
+	switch name {
+	case "Template":
+		return "task"
+	case "Needs":
+		return "resources"
+	}
+	var b strings.Builder
+	for n, r := range name {
+		if unicode.IsUpper(r) && n > 0 && (n+1 == len(name) || !unicode.IsUpper(rune(name[n-1]))) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+// show renders a value in a message, within bounds.
+func show(v reflect.Value) string {
+	const longest = 200
+	if v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return "none"
+		}
+		v = v.Elem()
+	}
+	text := fmt.Sprintf("%v", v.Interface())
+	if len(text) > longest {
+		text = text[:longest] + "..."
+	}
+	return text
+}
+
+func (s *State) firstDifference(old, now *workload.JobSpec) string {
+	if d := s.differences(old, now); len(d) > 0 {
+		return d[0].Field
+	}
+	return "nothing"
+}

@@ -1,0 +1,334 @@
+package scheduler
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// attachShard takes a shard under a new assignment: it is told everything that a new owner must know, and is asked for nothing
+// until it says that it is ready.
+func (s *State) attachShard(e ShardAttached) {
+	sh := s.shardByID(e.Shard)
+	if sh == nil {
+		sh = &shardState{id: e.Shard, cluster: e.Cluster}
+		at, _ := slices.BinarySearchFunc(s.shards, sh, func(a, b *shardState) int { return strings.Compare(string(a.id), string(b.id)) })
+		s.shards = slices.Insert(s.shards, at, sh)
+	}
+	s.abandonBatches(sh)
+	sh.ready, sh.message = false, "waiting for its inventory"
+	sh.epoch = shard.Epoch{Cell: s.epoch, Shard: sh.epoch.Shard + 1}
+	sh.launches, sh.kills, sh.acks, sh.releases = nil, nil, nil, nil
+	send := func(m shard.Message) { s.internal(ToShard{Shard: sh.id, Message: m}) }
+	send(shard.Assign{Epoch: sh.epoch, Named: s.names.Named()})
+	var draining []workload.HostID
+	for _, h := range s.hostNames {
+		if h.Shard == string(sh.id) && h.Draining {
+			draining = append(draining, h.ID)
+		}
+	}
+	if draining != nil {
+		send(shard.SetDraining{Epoch: sh.epoch, Hosts: draining, Draining: true})
+	}
+	send(shard.Watch{Epoch: sh.epoch, Selectors: s.daemonSelectors()})
+	s.replay(sh, send)
+}
+
+// replay tells a shard which runs its hosts hold. The one walk over all instances happens when a shard is attached, never later.
+func (s *State) replay(sh *shardState, send func(shard.Message)) {
+	var bound []shard.BoundRun
+	for _, j := range s.order {
+		if j == nil || j.live == 0 {
+			continue
+		}
+		for i := range j.tasks {
+			t := &j.tasks[i]
+			if !t.runState.Live() || t.host.Shard != string(sh.id) {
+				continue
+			}
+			bound = append(bound, shard.BoundRun{
+				Run: j.runID(uint32(i)), Host: t.host.ID, Class: j.classOf(uint32(i)).class, Devices: t.devices, Ports: t.ports(), State: t.runState,
+			})
+			if len(bound) == replayChunk {
+				send(shard.Replay{Epoch: sh.epoch, Bound: bound})
+				bound = nil
+			}
+		}
+	}
+	send(shard.Replay{Epoch: sh.epoch, Bound: bound, Done: true})
+}
+
+func (s *State) shardByID(id shard.ID) *shardState {
+	for _, sh := range s.shards {
+		if sh.id == id {
+			return sh
+		}
+	}
+	return nil
+}
+
+// reply handles one reply of a shard. A reply under an older assignment is void.
+func (s *State) reply(e ShardReplied) {
+	sh := s.shardByID(e.Shard)
+	if sh == nil || e.Epoch != sh.epoch {
+		return
+	}
+	switch r := e.Reply.(type) {
+	case shard.Ready:
+		s.shardReady(sh)
+	case shard.NotReady:
+		sh.ready, sh.message = false, r.Reason
+		s.abandonBatches(sh)
+	case shard.Hosts:
+		s.hostsChanged(sh, &r)
+	case shard.Placed:
+		s.placed(sh, &r)
+	case shard.RunStatus:
+		s.status(sh, &r.Status)
+	case shard.RunsMissing:
+		for _, id := range r.Runs {
+			if j, ok := s.runOf(id); ok {
+				s.lostRun(j, id.Instance, workload.ReasonNotFound, "its cluster does not know it")
+			}
+		}
+	case shard.Foreign:
+		for n := range r.Statuses {
+			s.status(sh, &r.Statuses[n])
+		}
+	case shard.LaunchRefused:
+		s.launchRefused(&r)
+	case shard.Matches:
+		s.matches(sh, &r)
+	}
+}
+
+func (s *State) shardReady(sh *shardState) {
+	sh.ready, sh.message = true, ""
+	s.hostEpoch++
+	for _, j := range s.order { // kills that were asked for while nobody was there
+		if j == nil || j.byRun[workload.RunKilling] == 0 {
+			continue
+		}
+		for i := range j.tasks {
+			if t := &j.tasks[i]; t.runState == workload.RunKilling && t.host.shard == sh {
+				s.sendKill(j, uint32(i))
+			}
+		}
+	}
+}
+
+func (s *State) launchRefused(r *shard.LaunchRefused) {
+	for _, id := range r.Runs {
+		j, ok := s.runOf(id)
+		if !ok {
+			continue
+		}
+		reason := r.Reason
+		if reason == workload.ReasonNone {
+			reason = workload.ReasonLaunchRefused
+		}
+		s.runEnded(j, id.Instance, &driver.Status{State: workload.RunFailed, Reason: reason, Message: r.Message})
+	}
+}
+
+// hostsChanged keeps the hosts of a shard and the capacity of the cell.
+func (s *State) hostsChanged(sh *shardState, r *shard.Hosts) {
+	seen := map[workload.HostID]bool{}
+	var unnamed []string
+	for n := range r.Changed {
+		summary := &r.Changed[n]
+		seen[summary.ID] = true
+		s.hostSeen(sh, summary)
+		for name := range summary.Unnamed {
+			unnamed = append(unnamed, name)
+		}
+	}
+	gone := append([]workload.HostID(nil), r.Removed...)
+	if r.Complete {
+		for _, h := range s.hostNames {
+			if h.Shard == string(sh.id) && h.Present && !seen[h.ID] {
+				gone = append(gone, h.ID)
+			}
+		}
+	}
+	for _, id := range gone {
+		s.hostGone(id)
+	}
+	if unnamed != nil {
+		slices.Sort(unnamed)
+		_ = s.nameResources(slices.Compact(unnamed)) // a name too many stays unnamed: its quantity cannot be asked for either
+	}
+}
+
+func (s *State) hostSeen(sh *shardState, summary *shard.HostSummary) {
+	facts := HostFacts{
+		Attributes: summary.Attributes, HostPool: summary.HostPool, Capacity: summary.Capacity, Foreign: summary.Foreign,
+		Devices: summary.Devices, Ready: summary.Ready, Message: summary.Message,
+	}
+	h, known := s.hosts[summary.ID]
+	if !known {
+		h = &hostState{HostRecord: HostRecord{ID: summary.ID, Cluster: sh.cluster, Shard: string(sh.id), Name: summary.Name}}
+		s.addHost(h)
+	}
+	wasThere, had := h.Present, available(&h.HostRecord)
+	if h.shard != sh { // first word of it under this assignment
+		s.uncount(h)
+		h.shard, h.Shard = sh, string(sh.id)
+		h.Present, h.Summary = false, HostFacts{}
+		wasThere, had = false, resource.Vector{}
+		sh.hosts++
+		sh.free = sh.free.Sub(h.used)
+	}
+	if wasThere && reflect.DeepEqual(h.Summary, facts) {
+		return
+	}
+	h.Present, h.Summary, h.Since = true, facts, s.now
+	has := available(&h.HostRecord)
+	s.recount(h, had, has)
+	s.hostEpoch++
+	s.dirtyHost(h)
+}
+
+// available is what a host brings to the cell: nothing unless it is there, since what cannot be given to anybody must not be entitled to.
+func available(h *HostRecord) resource.Vector {
+	if !h.Present {
+		return resource.Vector{}
+	}
+	return h.Summary.Capacity.Sub(h.Summary.Foreign).Max(resource.Vector{})
+}
+
+func (s *State) recount(h *hostState, had, has resource.Vector) {
+	if had == has {
+		return
+	}
+	delta := has.Sub(had)
+	s.capacity = s.capacity.Add(delta)
+	if h.shard != nil {
+		h.shard.free = h.shard.free.Add(delta)
+	}
+	s.poolsDirty = true
+}
+
+// uncount takes a host out of the shard it was in.
+func (s *State) uncount(h *hostState) {
+	s.recount(h, available(&h.HostRecord), resource.Vector{})
+	if h.shard != nil {
+		h.shard.hosts--
+		h.shard.free = h.shard.free.Add(h.used)
+	}
+}
+
+func (s *State) addHost(h *hostState) {
+	s.hosts[h.ID] = h
+	at, _ := slices.BinarySearchFunc(s.hostNames, h, compareHosts)
+	s.hostNames = slices.Insert(s.hostNames, at, h)
+}
+
+func compareHosts(a, b *hostState) int {
+	if c := strings.Compare(a.Cluster, b.Cluster); c != 0 {
+		return c
+	}
+	if c := strings.Compare(a.Name, b.Name); c != 0 {
+		return c
+	}
+	return workload.ID(a.ID).Compare(workload.ID(b.ID))
+}
+
+// hostGone takes a host's capacity away. Its runs are ended by the shard's statuses, or found missing.
+func (s *State) hostGone(id workload.HostID) {
+	h, ok := s.hosts[id]
+	if !ok || !h.Present {
+		return
+	}
+	had := available(&h.HostRecord)
+	h.Present, h.Since = false, s.now
+	h.Summary.Ready = false
+	h.Summary.Message = fmt.Sprintf("left cluster %s", h.Cluster)
+	s.recount(h, had, resource.Vector{})
+	s.dirtyHost(h)
+}
+
+// daemonSelectors lists what the shards have to watch for the daemons that are to run.
+func (s *State) daemonSelectors() []shard.Selector {
+	var list []shard.Selector
+	for _, j := range s.order {
+		if j != nil && j.spec.Kind == workload.Daemon && j.Goal == GoalRun && !j.State.Terminal() {
+			list = append(list, shard.Selector{Job: j.ID, Class: j.classes[0].class})
+		}
+	}
+	return list
+}
+
+func (s *State) watchDaemons() {
+	list := s.daemonSelectors()
+	for _, sh := range s.shards {
+		s.internal(ToShard{Shard: sh.id, Message: shard.Watch{Epoch: sh.epoch, Selectors: list}})
+	}
+}
+
+// matches maps hosts to a daemon's instances. An instance keeps its host for as long as the job lives, so that a host that comes
+// back finds its own again.
+func (s *State) matches(sh *shardState, r *shard.Matches) {
+	j, ok := s.jobs[r.Job]
+	if !ok || j.daemonHome == nil || j.Goal != GoalRun {
+		return
+	}
+	matching := make(map[workload.HostID]bool, len(r.Added))
+	for _, id := range r.Added {
+		matching[id] = true
+		if h := s.hosts[id]; h != nil {
+			s.daemonJoin(j, h)
+		}
+	}
+	for _, id := range r.Removed {
+		if i, there := j.daemonHome[id]; there {
+			s.daemonLeave(j, i)
+		}
+	}
+	if r.Complete {
+		for i := range j.tasks {
+			if h := j.tasks[i].host; h.Shard == string(sh.id) && !matching[h.ID] {
+				s.daemonLeave(j, uint32(i))
+			}
+		}
+	}
+	s.touch(j)
+}
+
+func (s *State) daemonJoin(j *job, h *hostState) {
+	if i, there := j.daemonHome[h.ID]; there {
+		t := &j.tasks[i]
+		t.matched = true
+		if t.state == workload.InstanceStopped { // else it runs, or is still ending and starts again when it has
+			s.set(j, i, workload.InstancePending, t.runState, workload.ReasonNone)
+		}
+		return
+	}
+	if s.instances >= MaxInstancesInCell {
+		return
+	}
+	i := uint32(len(j.tasks))
+	j.tasks = append(j.tasks, task{host: h, since: s.now, matched: true})
+	s.instances++
+	j.byState[workload.InstancePending]++
+	j.byRun[workload.RunNone]++
+	c := j.classes[0]
+	c.waiting++
+	c.returned = append(c.returned, i)
+	c.fresh = i + 1
+	j.daemonHome[h.ID] = i
+	s.dirtyTask(j, i)
+}
+
+func (s *State) daemonLeave(j *job, i uint32) {
+	if t := &j.tasks[i]; t.matched {
+		t.matched = false
+		s.pursue(j, i)
+	}
+}

@@ -1,0 +1,310 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/lifecycle"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// killCall is a kill on its way to the shard of the run's host.
+type killCall = driver.Kill
+
+type ackToken = driver.Token
+
+// startRun binds an admitted instance to a host: from here on the run exists.
+func (s *State) startRun(j *job, i uint32, h *hostState, a *shard.Assignment) {
+	t := &j.tasks[i]
+	t.host = h
+	t.generation = j.Generation
+	t.run++
+	t.config = j.Config
+	t.restart = j.Restart.Number
+	t.placed, t.started, t.notBefore = s.now, 0, 0
+	t.exitCode = 0
+	t.devices = a.Devices
+	t.setExtra(a.Ports, "", 0)
+	s.set(j, i, workload.InstanceActive, workload.RunPlaced, workload.ReasonNone)
+	s.setTimer(timer{at: s.now + int64(s.cfg.LaunchTimeout), kind: timerLaunch, job: j, instance: i, run: t.run})
+	h.shard.launches = append(h.shard.launches, shard.LaunchRun{Lease: a.Lease, HostID: h.ID, Launch: s.launch(j, i)})
+}
+
+// status applies one word of a cluster about a run. It is the same for a first word, a repeated one and one that comes late.
+func (s *State) status(from *shardState, st *driver.Status) {
+	if st.Token != 0 {
+		from.acks = append(from.acks, st.Token)
+	}
+	j, ok := s.jobs[st.Run.Job]
+	if !ok || int(st.Run.Instance) >= len(j.tasks) {
+		s.foreign(from, st)
+		return
+	}
+	i := st.Run.Instance
+	t := &j.tasks[i]
+	if t.run != st.Run.Run || t.generation != st.Run.Generation || !t.runState.Live() {
+		s.foreign(from, st)
+		return
+	}
+	if st.State.Traits().Terminal {
+		s.runEnded(j, i, st)
+		return
+	}
+	s.runProgressed(j, i, st)
+}
+
+// foreign answers a word about a run that is not the present one of its instance: whatever is still alive there has no
+// business to be.
+func (s *State) foreign(from *shardState, st *driver.Status) {
+	if !st.State.Traits().Terminal {
+		from.kills = append(from.kills, driver.Kill{Run: st.Run})
+	}
+}
+
+// runProgressed moves a run forward. Statuses that lag behind what is known change nothing.
+func (s *State) runProgressed(j *job, i uint32, st *driver.Status) {
+	t := &j.tasks[i]
+	switch {
+	case t.runState == workload.RunKilling:
+		return
+	case st.State < t.runState && t.runState != workload.RunUnreachable:
+		return
+	case st.State == t.runState && (st.State != workload.RunRunning || st.Healthy == t.healthy):
+		return
+	}
+	if st.State == workload.RunRunning && t.started == 0 {
+		t.started = s.now
+		s.jobStarted(j)
+	}
+	was := t.healthy && t.runState == workload.RunRunning
+	healthy := st.Healthy && st.State == workload.RunRunning
+	if t.runState == workload.RunRunning { // set() takes care of every other state
+		t.healthy = healthy
+		j.countHealthy(was, healthy)
+		s.set(j, i, t.state, st.State, st.Reason)
+		return
+	}
+	s.set(j, i, t.state, st.State, st.Reason)
+	t.healthy = healthy
+	j.countHealthy(false, healthy)
+}
+
+func (s *State) jobStarted(j *job) {
+	if j.Started != 0 {
+		return
+	}
+	j.Started = s.now
+	if j.State == workload.JobPending {
+		j.State = workload.JobRunning
+	}
+	s.dirtyJob(j)
+}
+
+// runEnded settles a terminal status: history, ledgers, and what becomes of the instance.
+func (s *State) runEnded(j *job, i uint32, st *driver.Status) {
+	t := &j.tasks[i]
+	end, reason := st.State, st.Reason
+	if t.runState == workload.RunKilling && !(end == workload.RunSucceeded && j.spec.Kind == workload.Batch) {
+		end = workload.RunKilled
+		if t.reason != workload.ReasonNone {
+			reason = t.reason
+		}
+		if reason == workload.ReasonPreempted {
+			end = workload.RunPreempted
+		}
+	}
+	t.exitCode = st.ExitCode
+	t.setExtra(t.ports(), st.Message, st.Signal)
+	if t.started != 0 && s.now-t.started >= int64(lifecycle.StableAfter) {
+		t.attempts = 0
+	}
+	s.settle(j, i, end, reason)
+}
+
+// settle applies the table of endings.
+func (s *State) settle(j *job, i uint32, end workload.RunState, reason workload.Reason) {
+	t := &j.tasks[i]
+	switch {
+	case j.goal(i) == lifecycle.Stop && !(end == workload.RunSucceeded && j.spec.Kind == workload.Batch):
+		s.set(j, i, workload.InstanceStopped, end, reason)
+	case j.spec.Gang:
+		s.settleGangMember(j, i, end, reason)
+	default:
+		v := lifecycle.After(lifecycle.Ending{
+			Kind: j.spec.Kind, State: end, Reason: reason, Failures: t.failures, MaxRetries: j.spec.Retry.MaxRetries,
+		})
+		if v.Counts {
+			t.failures++
+		}
+		if v.State == workload.InstanceBackingOff {
+			t.attempts++
+			t.notBefore = s.now + int64(lifecycle.Backoff(j.spec.Retry, t.attempts, s.cfg.Seed, j.runID(i)))
+			s.setTimer(timer{at: t.notBefore, kind: timerBackoff, job: j, instance: i})
+		}
+		s.set(j, i, v.State, end, reason)
+	}
+	s.jobMayEnd(j)
+}
+
+// settleGangMember ends a member. The first one that ends badly takes the others with it; when the last is gone the gang is tried again
+// as a whole, or given up.
+func (s *State) settleGangMember(j *job, i uint32, end workload.RunState, reason workload.Reason) {
+	if end == workload.RunSucceeded && j.spec.Kind == workload.Batch && !j.gangFailed {
+		s.set(j, i, workload.InstanceDone, end, reason)
+		return
+	}
+	s.set(j, i, workload.InstanceBackingOff, end, reason)
+	if !j.gangFailed {
+		j.gangFailed = true
+		j.Reason = reason
+		if end == workload.RunFailed && reason != workload.ReasonLaunchRefused {
+			j.Failures++
+		}
+		s.dirtyJob(j)
+		s.startSweep(j)
+	}
+	s.gangMayRestart(j)
+}
+
+// gangMayRestart begins the next generation once no member lives, or fails the job when its retries are used up.
+func (s *State) gangMayRestart(j *job) {
+	if !j.gangFailed || j.live > 0 || j.Goal != GoalRun {
+		return
+	}
+	if j.spec.Kind == workload.Batch && j.Failures > j.spec.Retry.MaxRetries {
+		j.gangFailed = false
+		for i := range j.tasks {
+			if t := &j.tasks[i]; t.state != workload.InstanceFailed {
+				s.set(j, uint32(i), workload.InstanceFailed, t.runState, workload.ReasonGangFailed)
+			}
+		}
+		s.jobMayEnd(j)
+		return
+	}
+	j.gangFailed = false
+	j.Generation++
+	s.dirtyJob(j)
+	for i := range j.tasks {
+		t := &j.tasks[i]
+		t.attempts++
+		t.notBefore = 0
+		if t.state != workload.InstancePending {
+			s.set(j, uint32(i), workload.InstancePending, t.runState, workload.ReasonGangFailed)
+		}
+	}
+	delay := lifecycle.Backoff(j.spec.Retry, j.Generation-1, s.cfg.Seed, workload.RunID{Job: j.ID, Generation: j.Generation})
+	for _, c := range j.classes {
+		s.holdClass(c, delay)
+	}
+}
+
+// kill asks for the end of a live run and remembers why.
+func (s *State) kill(j *job, i uint32, reason workload.Reason) {
+	t := &j.tasks[i]
+	if !t.runState.Live() || t.runState == workload.RunKilling {
+		return
+	}
+	s.set(j, i, t.state, workload.RunKilling, reason)
+	s.sendKill(j, i)
+}
+
+// sendKill sends, or sends again, the kill of a run in KILLING.
+func (s *State) sendKill(j *job, i uint32) {
+	t := &j.tasks[i]
+	grace := j.spec.Template.KillGrace
+	if t.reason == workload.ReasonRestartRequested && j.Restart.Grace > 0 {
+		grace = j.Restart.Grace
+	}
+	if sh := t.host.shard; sh != nil {
+		sh.kills = append(sh.kills, killCall{Run: j.runID(i), Grace: grace})
+	}
+	again := grace + s.cfg.KillResend
+	s.setTimer(timer{at: s.now + int64(again), kind: timerKill, job: j, instance: i, run: t.run})
+}
+
+// lostRun ends a run that its cluster does not know, or whose host is gone.
+func (s *State) lostRun(j *job, i uint32, reason workload.Reason, message string) {
+	s.runEnded(j, i, &driver.Status{State: workload.RunLost, Reason: reason, Message: message})
+}
+
+// runOf finds the instance whose present, live run this is.
+func (s *State) runOf(id workload.RunID) (*job, bool) {
+	j, ok := s.jobs[id.Job]
+	if !ok || int(id.Instance) >= len(j.tasks) {
+		return nil, false
+	}
+	t := &j.tasks[id.Instance]
+	return j, t.run == id.Run && t.generation == id.Generation && t.runState.Live()
+}
+
+// jobMayEnd finishes a job none of whose instances has anything left to do.
+func (s *State) jobMayEnd(j *job) {
+	if j.State.Terminal() {
+		return
+	}
+	open := j.byState[workload.InstancePending] + j.byState[workload.InstanceAdmitted] + j.byState[workload.InstanceActive] +
+		j.byState[workload.InstanceBackingOff]
+	if open > 0 || (j.Goal == GoalRun && j.spec.Kind != workload.Batch) {
+		return
+	}
+	switch {
+	case j.Goal != GoalRun && j.GoalReason == workload.ReasonDeadline:
+		j.State, j.Reason = workload.JobFailed, workload.ReasonDeadline
+	case j.Goal != GoalRun:
+		j.State, j.Reason = workload.JobStopped, workload.ReasonStopRequested
+	case j.byState[workload.InstanceFailed] > 0:
+		j.State, j.Reason = workload.JobFailed, workload.ReasonNoRetriesLeft
+	default:
+		j.State, j.Reason = workload.JobSucceeded, workload.ReasonNone
+	}
+	j.Finished = s.now
+	j.Restart.Batch = 0
+	s.leaveQueue(j)
+	s.pools.DetachJob(j.spec.Pool)
+	s.dirtyJob(j)
+	s.touch(j)
+	if j.Goal == GoalDelete {
+		s.expire(j)
+		return
+	}
+	s.setTimer(timer{at: s.now + int64(s.cfg.JobRetention), kind: timerExpiry, job: j})
+}
+
+// launch is what the cluster is told to run.
+func (s *State) launch(j *job, i uint32) driver.Launch {
+	t := &j.tasks[i]
+	tmpl := &j.spec.Template
+	l := driver.Launch{
+		Run: j.runID(i), Command: tmpl.Command, Labels: tmpl.Labels, Health: tmpl.Health, KillGrace: tmpl.KillGrace,
+		Simulation: tmpl.Simulation,
+	}
+	needs := j.needs(i)
+	l.Needs = make(map[string]int64, 4)
+	for k, q := range needs {
+		if q != 0 {
+			l.Needs[s.names.Name(resourceKind(k))] = q
+		}
+	}
+	l.Devices, l.DeviceMilli = devicesOf(t.devices, needs)
+	for n, p := range t.ports() {
+		l.Ports = append(l.Ports, driver.AssignedPort{Name: tmpl.Ports[n].Name, Number: p})
+	}
+	o := j.override(i)
+	l.Env = j.environment(s, i, o)
+	if o != nil {
+		if len(o.Command) > 0 {
+			l.Command = o.Command
+		}
+		l.Labels = merged(tmpl.Labels, o.Labels)
+	}
+	return l
+}
+
+func retryDelay(previous time.Duration) time.Duration {
+	const shortest, longest = 10 * time.Millisecond, 8 * time.Second
+	if previous == 0 {
+		return shortest
+	}
+	return min(previous*2, longest)
+}

@@ -1,0 +1,343 @@
+package scheduler
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/admission"
+	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// Bounds of a cell.
+const (
+	MaxJobs            = 1_000_000
+	MaxInstancesInCell = 8 << 20
+	MaxSpecBytes       = 512 << 10
+	MaxOverrides       = 10_000
+	MaxIdempotencyKeys = 1 << 18
+	// MaxRunsKept bounds the run history of one instance.
+	MaxRunsKept = 10
+	// MaxPlanHosts bounds the hosts that a plan lists.
+	MaxPlanHosts = 100
+	// ChangesKept is how many groups the event log holds; a watcher further behind has to list again.
+	ChangesKept = 1 << 16
+
+	sweepBudget      = 4096 // instances that the sweeps of one Step look at
+	replayChunk      = 4096 // bound runs in one shard.Replay
+	outboxBound      = 4 * shard.MaxBatch
+	batchesPerShard  = 2 // Place messages a shard may have unanswered
+	maxOpsPerGroup   = 96
+	maxBytesPerGroup = 900 << 10
+)
+
+// Config are the settings of a cell. Zero fields take the defaults.
+type Config struct {
+	Cell string
+	// Seed feeds every jitter: hash(seed, run, attempt).
+	Seed uint64
+	// EntitlementPeriod is the longest that entitlements lag behind demand. Default 200 ms; range 10 ms to 1 s. Shorter costs a
+	// recomputation more often.
+	EntitlementPeriod time.Duration
+	// LaunchTimeout is how long a launched run may stay without any word before it is killed and tried again. Default 2 min.
+	LaunchTimeout time.Duration
+	// KillResend is how long after its grace period an unanswered kill is sent again. Default 15 s.
+	KillResend time.Duration
+	// JobRetention is how long an ended job can be looked at. Default 24 h; at least 1 s.
+	JobRetention time.Duration
+	// IdempotencyWindow is how long a repeated call finds its first answer. Default 24 h.
+	IdempotencyWindow time.Duration
+}
+
+// WithDefaults fills zero fields.
+func (c Config) WithDefaults() Config {
+	set := func(d *time.Duration, to time.Duration) {
+		if *d == 0 {
+			*d = to
+		}
+	}
+	set(&c.EntitlementPeriod, 200*time.Millisecond)
+	set(&c.LaunchTimeout, 2*time.Minute)
+	set(&c.KillResend, 15*time.Second)
+	set(&c.JobRetention, 24*time.Hour)
+	set(&c.IdempotencyWindow, 24*time.Hour)
+	if c.Cell == "" {
+		c.Cell = "default"
+	}
+	return c
+}
+
+// Validate reports the first setting out of its range.
+func (c Config) Validate() error {
+	switch {
+	case c.EntitlementPeriod < 10*time.Millisecond || c.EntitlementPeriod > time.Second:
+		return fmt.Errorf("entitlement period %v is out of range: use 10ms to 1s", c.EntitlementPeriod)
+	case c.JobRetention < time.Second:
+		return fmt.Errorf("job retention %v is too short: use at least 1s", c.JobRetention)
+	case c.LaunchTimeout < time.Second || c.KillResend < time.Second || c.IdempotencyWindow < time.Second:
+		return fmt.Errorf("launch time-out %v, kill resend %v and idempotency window %v must be at least 1s each",
+			c.LaunchTimeout, c.KillResend, c.IdempotencyWindow)
+	}
+	return nil
+}
+
+// State is one cell. New makes an empty one, Apply fills it from records, Start makes it run.
+type State struct {
+	cfg      Config
+	now      int64 // never falls
+	epoch    uint64
+	sequence uint64 // of the last group returned or applied
+	names    *resource.Names
+
+	pools      *respool.Tree
+	poolsDirty bool // entitlement must be recomputed now, not at the next period
+	demandOff  bool // demand changed since the last recomputation
+	entitledAt int64
+	queues     map[workload.PoolID]*poolQueue
+	grants     []admission.Grant // scratch
+	stirred    []*poolQueue      // pools whose queue may have become admissible
+
+	jobs      map[workload.JobID]*job
+	order     []*job // by Order; nil where a job was removed
+	removed   int    // nils in order
+	nextOrder uint64
+	byName    map[jobName]*job // the newest of each name
+	instances int
+
+	hosts     map[workload.HostID]*hostState
+	hostNames []*hostState // by cluster, then name
+	capacity  resource.Vector
+	used      resource.Vector // by live runs
+
+	shards    []*shardState // by id
+	batches   map[uint64]*batch
+	nextBatch uint64
+	outbox    []*placeWork
+	outboxed  int // tasks in outbox
+
+	idempotency map[IdempotencyKey]*IdempotencyRecord
+	timers      timerHeap
+	timerOrder  uint64
+
+	sweeping []*job // jobs with a sweep to go on with
+	moved    []*job // jobs whose waiting work changed in this Step
+
+	// freed counts room that ended runs and new hosts gave back, ever; a refused job compares it with what it saw.
+	freed     resource.Vector
+	hostEpoch uint64 // grows when a host appears, grows or becomes ready
+
+	dirty      []dirtyEntry
+	dirtyHosts map[workload.HostID]int // index+1 into dirty
+	dirtyPools map[workload.PoolID]int
+	out        Output
+}
+
+type jobName struct {
+	pool workload.PoolID
+	name string
+}
+
+// job is a job in memory.
+type job struct {
+	JobRecord
+	spec      *workload.JobSpec
+	specBytes int
+	tasks     []task
+	classes   []*jobClass
+	offered   *jobClass // the one that stands in the pool's queue; nil: none
+	byState   [workload.NumInstanceStates]uint32
+	byRun     [workload.NumRunStates]uint32
+	healthy   uint32
+	live      uint32 // runs that hold resources
+	dirty     uint32 // index+1 into State.dirty
+	isMoved   bool
+	needsSpec bool // its SpecRecord is not yet in a group
+
+	// demand is what the job added to its pool's demand last.
+	demand resource.Vector
+	usage  resource.Vector // of its charged instances
+
+	sweep      int64                      // next instance to sweep; -1: no sweep
+	gangFailed bool                       // a member failed; the others are being killed
+	renewing   []uint32                   // instances down for a rolling restart, at most Restart.Batch
+	renewNext  uint32                     // next instance to look at for the restart
+	daemonHome map[workload.HostID]uint32 // a daemon's instance for each host that ever matched
+	expiring   bool
+}
+
+// jobClass is the part of a job whose instances placement cannot tell apart. Class 0 is the template's; each distinct set of
+// overridden needs or labels has one more.
+type jobClass struct {
+	job     *job
+	index   int
+	class   *placement.Class
+	members []uint32 // of classes above 0, sorted
+	// waiting instances are fresh.. (class 0: every instance from fresh on that no other class owns) and returned, in order of return.
+	fresh    uint32
+	returned []uint32
+	waiting  uint32          // PENDING instances of the class
+	total    resource.Vector // of a gang: the needs of all its members together
+
+	// After a refusal by every shard the class waits for room.
+	blocked     bool
+	blockedAt   int64
+	retryAt     int64
+	delay       time.Duration
+	freedSeen   resource.Vector
+	hostsSeen   uint64
+	refusal     placement.Reasons
+	neverFits   bool
+	lastRefusal string // e.g. that no cluster is ready
+}
+
+// task is one instance in memory; a million of them are kept, so its size counts.
+type task struct {
+	since      int64
+	placed     int64
+	started    int64
+	notBefore  int64
+	host       *hostState
+	extra      *taskExtra
+	generation uint32
+	run        uint32
+	failures   uint32
+	attempts   uint32
+	config     uint32
+	restart    uint32
+	exitCode   int32
+	dirty      uint32 // index+1 into State.dirty
+	devices    placement.DeviceSet
+	state      workload.InstanceState
+	runState   workload.RunState
+	reason     workload.Reason
+	healthy    bool
+	touched    bool // has a record
+	matched    bool // a daemon's: its host matches
+}
+
+// taskExtra holds what few instances have.
+type taskExtra struct {
+	ports   []uint16
+	message string
+	signal  int32
+}
+
+type hostState struct {
+	HostRecord
+	used  resource.Vector
+	tasks int
+	shard *shardState
+}
+
+type shardState struct {
+	id       shard.ID
+	cluster  string
+	epoch    shard.Epoch
+	ready    bool
+	message  string
+	hosts    int
+	free     resource.Vector // capacity of its ready hosts less what its live runs hold: an estimate for routing
+	inFlight int             // Place messages unanswered
+
+	launches []shard.LaunchRun
+	kills    []killCall
+	acks     []ackToken
+	releases []shard.Lease
+}
+
+// New returns an empty cell with its root and default pools still to be made by Start.
+func New(cfg Config) *State {
+	cfg = cfg.WithDefaults()
+	return &State{
+		cfg:         cfg,
+		names:       &resource.Names{},
+		queues:      map[workload.PoolID]*poolQueue{},
+		jobs:        map[workload.JobID]*job{},
+		byName:      map[jobName]*job{},
+		hosts:       map[workload.HostID]*hostState{},
+		batches:     map[uint64]*batch{},
+		idempotency: map[IdempotencyKey]*IdempotencyRecord{},
+		dirtyHosts:  map[workload.HostID]int{},
+		dirtyPools:  map[workload.PoolID]int{},
+		nextOrder:   1,
+		nextBatch:   1,
+	}
+}
+
+// Output is what one Step wants done.
+type Output struct {
+	Groups []Group
+	// Internal effects may be carried out at once.
+	Internal []Effect
+	// External effects wait until all Groups are durable. They are in order.
+	External []Effect
+	// Wake is when Step wants to be called with Woken at the latest; 0: no need.
+	Wake int64
+}
+
+// Effect is something for the engine to do.
+type Effect interface{ effect() }
+
+// The effects.
+type (
+	// ToShard sends a message to a shard.
+	ToShard struct {
+		Shard   shard.ID
+		Message shard.Message
+	}
+	// Reply gives the answer to a Call.
+	Reply struct{ Answer Answer }
+)
+
+func (ToShard) effect() {}
+func (Reply) effect()   {}
+
+// Step advances the cell. now is the wall clock in nanoseconds; a clock that jumps back stands still for the cell.
+func (s *State) Step(now int64, events []Event) Output {
+	s.now = max(s.now, now)
+	s.out = Output{}
+	s.fireTimers()
+	for _, e := range events {
+		switch e := e.(type) {
+		case Call:
+			s.call(e)
+		case ShardAttached:
+			s.attachShard(e)
+		case ShardReplied:
+			s.reply(e)
+		case Woken:
+		}
+	}
+	s.sweepJobs()
+	s.cycle()
+	s.sendToShards()
+	s.flush()
+	s.out.Wake = s.nextWake()
+	out := s.out
+	s.out = Output{}
+	return out
+}
+
+func (s *State) internal(e Effect) { s.out.Internal = append(s.out.Internal, e) }
+func (s *State) external(e Effect) { s.out.External = append(s.out.External, e) }
+
+// nextWake is the earliest timer, or at once while there is bounded work left over.
+func (s *State) nextWake() int64 {
+	if len(s.sweeping) > 0 {
+		return s.now
+	}
+	wake := int64(0)
+	if len(s.timers) > 0 {
+		wake = s.timers[0].at
+	}
+	if s.demandOff {
+		due := s.entitledAt + int64(s.cfg.EntitlementPeriod)
+		if wake == 0 || due < wake {
+			wake = due
+		}
+	}
+	return wake
+}

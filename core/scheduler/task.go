@@ -1,0 +1,319 @@
+package scheduler
+
+import (
+	"maps"
+	"sort"
+	"strconv"
+
+	"github.com/paceline-sched/paceline/core/lifecycle"
+	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// newJob lays out a job in memory with every instance PENDING.
+func newJob(rec JobRecord, spec *workload.JobSpec, specBytes int) *job {
+	j := &job{JobRecord: rec, spec: spec, specBytes: specBytes, sweep: -1}
+	j.classes = []*jobClass{{job: j, class: placement.NewClass(rec.ID, spec, nil)}}
+	if spec.Kind == workload.Daemon {
+		j.daemonHome = map[workload.HostID]uint32{}
+	} else {
+		j.tasks = make([]task, spec.Instances)
+	}
+	j.splitClasses()
+	j.byState[workload.InstancePending] = uint32(len(j.tasks))
+	j.byRun[workload.RunNone] = uint32(len(j.tasks))
+	for _, c := range j.classes {
+		c.waiting = c.size()
+		c.returned = append(c.returned, c.members...)
+		c.total = c.class.Needs.Scale(int64(c.size()))
+	}
+	return j
+}
+
+// splitClasses gives every distinct set of overridden needs and labels a class of its own.
+func (j *job) splitClasses() {
+	byID := map[placement.ClassID]*jobClass{j.classes[0].class.ID: j.classes[0]}
+	for n := range j.spec.Overrides {
+		o := &j.spec.Overrides[n]
+		if o.Needs == nil && len(o.Labels) == 0 {
+			continue
+		}
+		class := placement.NewClass(j.ID, j.spec, o)
+		c, ok := byID[class.ID]
+		if !ok {
+			c = &jobClass{job: j, index: len(j.classes), class: class}
+			byID[class.ID] = c
+			j.classes = append(j.classes, c)
+		}
+		if c.index > 0 {
+			c.members = append(c.members, o.Instance)
+		}
+	}
+}
+
+func (c *jobClass) size() uint32 {
+	if c.index > 0 {
+		return uint32(len(c.members))
+	}
+	n := uint32(len(c.job.tasks))
+	for _, other := range c.job.classes[1:] {
+		n -= uint32(len(other.members))
+	}
+	return n
+}
+
+// classOf costs a binary search per overridden class, of which most jobs have none.
+func (j *job) classOf(i uint32) *jobClass {
+	for _, c := range j.classes[1:] {
+		if n := sort.Search(len(c.members), func(n int) bool { return c.members[n] >= i }); n < len(c.members) && c.members[n] == i {
+			return c
+		}
+	}
+	return j.classes[0]
+}
+
+func (j *job) override(i uint32) *workload.Override {
+	o := j.spec.Overrides
+	if n := sort.Search(len(o), func(n int) bool { return o[n].Instance >= i }); n < len(o) && o[n].Instance == i {
+		return &o[n]
+	}
+	return nil
+}
+
+func (j *job) needs(i uint32) *resource.Vector { return &j.classOf(i).class.Needs }
+
+func (j *job) runID(i uint32) workload.RunID {
+	t := &j.tasks[i]
+	return workload.RunID{Job: j.ID, Instance: i, Generation: t.generation, Run: t.run}
+}
+
+func (j *job) taskRecord(i uint32) TaskRecord {
+	t := &j.tasks[i]
+	r := TaskRecord{
+		Job: j.ID, Instance: i, Generation: t.generation, Run: t.run, State: t.state, RunState: t.runState, Reason: t.reason,
+		Healthy: t.healthy, Config: t.config, Failures: t.failures, Restart: t.restart, Attempts: t.attempts, Devices: t.devices,
+		ExitCode: t.exitCode, Since: t.since, Placed: t.placed, Started: t.started, NotBefore: t.notBefore,
+	}
+	if r.State == workload.InstanceAdmitted {
+		r.State = workload.InstancePending
+	}
+	if t.host != nil {
+		r.Host = t.host.ID
+	}
+	if t.extra != nil {
+		r.Ports, r.Message, r.Signal = t.extra.ports, t.extra.message, t.extra.signal
+	}
+	return r
+}
+
+// setMessage keeps what few runs have out of the task itself.
+func (t *task) setExtra(ports []uint16, message string, signal int32) {
+	if len(ports) == 0 && message == "" && signal == 0 {
+		t.extra = nil
+		return
+	}
+	t.extra = &taskExtra{ports: ports, message: message, signal: signal}
+}
+
+func (t *task) ports() []uint16 {
+	if t.extra == nil {
+		return nil
+	}
+	return t.extra.ports
+}
+
+// charges reports whether an instance counts as usage of its pool: from admission on, and as long as its run state says so.
+func (t *task) charges() bool {
+	return t.state == workload.InstanceAdmitted || t.runState.Traits().Charges
+}
+
+// set moves an instance to a state. It is the only place that does, so that counts, ledgers and records follow by
+// construction.
+func (s *State) set(j *job, i uint32, state workload.InstanceState, run workload.RunState, reason workload.Reason) {
+	t := &j.tasks[i]
+	class := j.classOf(i)
+	charged, live, wasHealthy := t.charges(), t.runState.Live(), t.healthy && t.runState == workload.RunRunning
+	silent := run == t.runState && (state == workload.InstanceAdmitted || t.state == workload.InstanceAdmitted) &&
+		(state == workload.InstancePending || t.state == workload.InstancePending)
+	ended := run.Traits().Terminal && live
+
+	j.byState[t.state]--
+	j.byState[state]++
+	j.byRun[t.runState]--
+	j.byRun[run]++
+	if t.state == workload.InstancePending {
+		class.waiting--
+	}
+	if state == workload.InstancePending {
+		class.waiting++
+		class.returned = append(class.returned, i)
+	}
+	t.state, t.runState, t.reason = state, run, reason
+	if !silent {
+		t.since = s.now
+	}
+	if run != workload.RunRunning {
+		t.healthy = false
+	}
+	j.countHealthy(wasHealthy, t.healthy && run == workload.RunRunning)
+
+	if now := t.charges(); now != charged {
+		s.charge(j, &class.class.Needs, now)
+	}
+	if now := run.Live(); now != live {
+		s.occupy(j, t, &class.class.Needs, now)
+	}
+	s.touch(j)
+	if !silent {
+		if e := s.dirtyTask(j, i); ended {
+			e.ended = true
+		}
+	}
+}
+
+func (j *job) countHealthy(was, is bool) {
+	if was && !is {
+		j.healthy--
+	}
+	if is && !was {
+		j.healthy++
+	}
+}
+
+// occupy keeps the host and cell ledgers of what live runs hold.
+func (s *State) occupy(j *job, t *task, needs *resource.Vector, on bool) {
+	h := t.host
+	if on {
+		j.live++
+		s.used = s.used.Add(*needs)
+		h.used = h.used.Add(*needs)
+		h.tasks++
+		if h.shard != nil {
+			h.shard.free = h.shard.free.Sub(*needs)
+		}
+		return
+	}
+	j.live--
+	s.used = s.used.Sub(*needs)
+	h.used = h.used.Sub(*needs)
+	h.tasks--
+	s.freed = s.freed.Add(*needs)
+	if h.shard != nil {
+		h.shard.free = h.shard.free.Add(*needs)
+	}
+}
+
+// touch notes that the job's waiting work may have changed, for the cycle of this Step.
+func (s *State) touch(j *job) {
+	if !j.isMoved {
+		j.isMoved = true
+		s.moved = append(s.moved, j)
+	}
+}
+
+// take picks up to n waiting instances of the class, returned ones first, and marks them ADMITTED.
+func (s *State) take(c *jobClass, n int, into []uint32) []uint32 {
+	j := c.job
+	rest := c.returned
+	for len(rest) > 0 && n > 0 {
+		i := rest[0]
+		rest = rest[1:]
+		if j.tasks[i].state == workload.InstancePending {
+			into = append(into, i)
+			s.admitted(j, i)
+			n--
+		}
+	}
+	c.returned = rest
+	if len(rest) == 0 {
+		c.returned = nil
+	}
+	for ; c.index == 0 && n > 0 && int(c.fresh) < len(j.tasks); c.fresh++ {
+		i := c.fresh
+		if t := &j.tasks[i]; t.state != workload.InstancePending || t.touched || j.classOf(i) != c {
+			continue // it is among the returned ones, or another class's
+		}
+		into = append(into, i)
+		s.admitted(j, i)
+		n--
+	}
+	return into
+}
+
+func (s *State) admitted(j *job, i uint32) {
+	t := &j.tasks[i]
+	s.set(j, i, workload.InstanceAdmitted, t.runState, t.reason)
+}
+
+// unadmit returns instances that found no host.
+func (s *State) unadmit(j *job, instances []uint32) {
+	for _, i := range instances {
+		if t := &j.tasks[i]; t.state == workload.InstanceAdmitted {
+			s.set(j, i, workload.InstancePending, t.runState, t.reason)
+		}
+	}
+}
+
+// goal is what is wanted of one instance.
+func (j *job) goal(i uint32) lifecycle.Goal {
+	t := &j.tasks[i]
+	switch {
+	case j.Goal != GoalRun:
+		return lifecycle.Stop
+	case j.Restart.Batch > 0 && t.restart < j.Restart.Number:
+		return lifecycle.Renew
+	case j.daemonHome != nil && !t.matched:
+		return lifecycle.Stop
+	}
+	return lifecycle.Run
+}
+
+func resourceKind(k int) resource.Kind { return resource.Kind(k) }
+
+// devicesOf spells a device set out for a driver.
+func devicesOf(set placement.DeviceSet, needs *resource.Vector) (devices []int, milli int64) {
+	if set == 0 {
+		return nil, 0
+	}
+	for d := range placement.MaxDevices {
+		if set&(1<<d) != 0 {
+			devices = append(devices, d)
+		}
+	}
+	return devices, min(needs[resource.GPU], 1000)
+}
+
+// environment is what a run finds beside the variables that its host manager adds.
+func (j *job) environment(s *State, i uint32, o *workload.Override) map[string]string {
+	size := len(j.spec.Template.Env) + 8
+	if o != nil {
+		size += len(o.Env)
+	}
+	env := make(map[string]string, size)
+	env["PACELINE_JOB"] = j.spec.Name
+	env["PACELINE_JOB_ID"] = j.ID.String()
+	env["PACELINE_POOL"] = s.pools.Path(j.spec.Pool)
+	env["PACELINE_INSTANCE"] = strconv.Itoa(int(i))
+	env["PACELINE_INSTANCES"] = strconv.Itoa(len(j.tasks))
+	if j.spec.Gang {
+		env["PACELINE_GANG_RANK"] = env["PACELINE_INSTANCE"]
+		env["PACELINE_GANG_SIZE"] = env["PACELINE_INSTANCES"]
+		env["PACELINE_GANG_GENERATION"] = strconv.Itoa(int(j.Generation))
+	}
+	maps.Copy(env, j.spec.Template.Env)
+	if o != nil {
+		maps.Copy(env, o.Env)
+	}
+	return env
+}
+
+func merged(under, over map[string]string) map[string]string {
+	if len(over) == 0 {
+		return under
+	}
+	all := make(map[string]string, len(under)+len(over))
+	maps.Copy(all, under)
+	maps.Copy(all, over)
+	return all
+}

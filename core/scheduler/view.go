@@ -1,0 +1,151 @@
+package scheduler
+
+import (
+	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// Views are copies for readers: nothing in them is changed by a later Step.
+type (
+	// JobView is a job with its counts.
+	JobView struct {
+		JobRecord
+		Spec      *workload.JobSpec
+		PoolPath  string
+		Instances uint32 // for a daemon: the hosts it has an instance for
+		ByState   [workload.NumInstanceStates]uint32
+		ByRun     [workload.NumRunStates]uint32
+		Healthy   uint32 // RUNNING and healthy
+	}
+
+	// TaskView is an instance. HostName is empty when it has no host.
+	TaskView struct {
+		TaskRecord
+		HostName string
+		Cluster  string
+		Needs    resource.Vector
+	}
+
+	// PoolView is a pool with its ledgers.
+	PoolView struct {
+		Pool           respool.Pool
+		Path           string
+		Parent         string
+		Reservation    resource.Vector // effective: scaled to today's capacity, the rest worked out
+		Entitlement    resource.Vector
+		Usage          resource.Vector
+		NonPreemptible resource.Vector // part of Usage
+		Demand         resource.Vector
+		Jobs           int // not ended
+		Waiting        int // entries in its queue
+	}
+
+	// HostView is a host with what runs on it.
+	HostView struct {
+		HostRecord
+		Used  resource.Vector
+		Tasks int
+	}
+
+	// CellView is the cell as a whole.
+	CellView struct {
+		Epoch     uint64
+		Sequence  uint64
+		Named     []string
+		Capacity  resource.Vector
+		Used      resource.Vector
+		Hosts     int
+		Ready     int // hosts that may take work
+		Jobs      int
+		LiveRuns  int
+		Pending   int
+		Shards    []ShardView
+		Instances int
+	}
+
+	// ShardView is one shard as the core sees it.
+	ShardView struct {
+		ID      string
+		Cluster string
+		Ready   bool
+		Message string
+		Hosts   int
+	}
+)
+
+// PendingKind is why instances of a job wait.
+type PendingKind uint8
+
+// The kinds, in order of precedence: the first that applies is the dominant one.
+const (
+	PendingNoShard        PendingKind = iota + 1 // no cluster that the job may use is connected
+	PendingNeverFits                             // no host could take one even if it were empty
+	PendingBackoff                               // its last run failed; it waits until NotBefore
+	PendingReservation                           // non-preemptible work over the pool's reservation
+	PendingEntitlement                           // the pool's entitlement is used up
+	PendingQueue                                 // others of the same pool go first
+	PendingPlacement                             // hosts refused it, see Hosts
+	PendingWindow                                // max_running instances run already
+	PendingBeingPlaced                           // a shard is working on it
+	PendingNoMatchingHost                        // a daemon that no host matches
+)
+
+func (k PendingKind) String() string {
+	names := [...]string{
+		"", "NO_CLUSTER_READY", "NEVER_FITS", "BACKING_OFF", "OVER_RESERVATION", "OVER_ENTITLEMENT", "BEHIND_OTHERS",
+		"NO_HOST_FITS", "MAX_RUNNING", "BEING_PLACED", "NO_HOST_MATCHES",
+	}
+	if int(k) >= len(names) {
+		return "UNKNOWN"
+	}
+	return names[k]
+}
+
+// PendingReason says why Instances of a job wait.
+type PendingReason struct {
+	Kind      PendingKind
+	Instances int
+	Message   string // one sentence with the figures that matter
+	// Resource and the two quantities are set for PendingEntitlement and PendingReservation: the scarcest kind.
+	Resource  string
+	Needed    int64
+	Available int64
+	Hosts     placement.Reasons // for PendingPlacement and PendingNeverFits
+	Position  int               // for PendingQueue: entries ahead, itself not counted
+	NotBefore int64             // for PendingBackoff: the earliest
+}
+
+// Explanation answers why a job is where it is.
+type Explanation struct {
+	Job      JobView
+	Pool     PoolView
+	Dominant PendingKind // 0: nothing waits
+	Reasons  []PendingReason
+	Position int // in its pool's queue, from 1; 0: not queued
+	Queued   int // entries in the queue
+}
+
+// JobFilter selects jobs. Zero fields select all.
+type JobFilter struct {
+	Pools  []workload.PoolID // any of these; a subtree is given as all its pools
+	States []workload.JobState
+	Kinds  []workload.Kind
+	Owner  string
+	Name   string
+	Labels map[string]string
+}
+
+// TaskFilter selects instances of one job.
+type TaskFilter struct {
+	States    []workload.InstanceState
+	RunStates []workload.RunState
+	Host      workload.HostID
+}
+
+// Reader answers questions about one consistent state. It is valid only inside the function it was given to.
+type Reader struct{ s *State }
+
+// Reader returns a reader of the state as it is.
+func (s *State) Reader() Reader { return Reader{s} }
