@@ -23,16 +23,14 @@ const (
 	killTimeout = 30 * time.Second
 )
 
-// Child runs the writer that the kill test kills, when this process is one, and never returns then. A backend's TestMain calls it
-// first; open opens Place.Dir.
-func Child(open func(ctx context.Context, dir string) (store.Store, error)) {
+// Child runs the writer that the kill test kills, when this process is one: it then returns only on failure, and with true. A
+// backend's TestMain calls it first; open opens Place.Dir.
+func Child(open func(ctx context.Context, dir string) (store.Store, error)) (bool, error) {
 	dir := os.Getenv(childDir)
 	if dir == "" {
-		return
+		return false, nil
 	}
-	err := childWrite(open, dir)
-	fmt.Fprintln(os.Stderr, err)
-	os.Exit(1)
+	return true, childWrite(open, dir)
 }
 
 // The writer's group n sets "head" to n and puts killKeys keys under "<n>/", so what is there tells which groups are whole.
@@ -69,7 +67,9 @@ func childWrite(open func(ctx context.Context, dir string) (store.Store, error),
 		if err := s.Commit(ctx, groups); err != nil {
 			return err
 		}
-		fmt.Println(next - 1) // acknowledged
+		if _, err := fmt.Fprintln(os.Stdout, next-1); err != nil { // acknowledged
+			return err
+		}
 	}
 }
 

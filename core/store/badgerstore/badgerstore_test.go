@@ -1,11 +1,15 @@
 package badgerstore_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,9 +21,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	storetest.Child(func(ctx context.Context, dir string) (store.Store, error) {
+	child, err := storetest.Child(func(ctx context.Context, dir string) (store.Store, error) {
 		return open(ctx, badgerstore.Config{Dir: dir, Cell: storetest.Cell})
 	})
+	if child {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -78,11 +86,8 @@ func events(t testing.TB, first uint64, count, ops, size int) []store.Group {
 	groups := make([]store.Group, count)
 	for i := range groups {
 		for range ops {
-			value := make([]byte, size)
-			for j := range value {
-				value[j] = byte(first>>(j%8*8)) ^ byte(j*31)
-			}
-			groups[i].Ops = append(groups[i].Ops, store.Op{Key: k.Event(first), Value: value})
+			value := bytes.Repeat(binary.BigEndian.AppendUint64(nil, first|1), size/8+1)
+			groups[i].Ops = append(groups[i].Ops, store.Op{Key: k.Event(first), Value: value[:size]})
 			first++
 		}
 	}
@@ -121,6 +126,15 @@ func TestPrivateDirectory(t *testing.T) {
 	}
 }
 
+func TestReserveIsKept(t *testing.T) {
+	dir := t.TempDir()
+	_, err := open(t.Context(), badgerstore.Config{Dir: dir, Cell: "test", Reserve: 1 << 60})
+	if !errors.Is(err, store.ErrFull) || !strings.Contains(err.Error(), dir) {
+		t.Fatalf("a disk with less than the reserve free answered %v", err)
+	}
+	mustOpen(t, dir) // the refusal left neither lock nor files that hinder
+}
+
 func TestSnapshotsAreBounded(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	var all []store.Snapshot
@@ -148,9 +162,9 @@ func TestMaintenanceFlattensAQuietStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const total = 210_000
-	for first := uint64(0); first < total; first += 100_000 {
-		n := min(1000, int(total-first)/100)
+	const total = 60_000
+	for first := uint64(0); first < total; first += 20_000 {
+		n := min(200, int(total-first)/100)
 		commit(t, s, events(t, first, n, 100, 8))
 	}
 	k := keys(t)

@@ -9,7 +9,7 @@ import (
 )
 
 // flattenAfterDeletes is how many deletes may slow down scans before a quiet moment is used to fold the tree into one level.
-const flattenAfterDeletes = 200_000
+const flattenAfterDeletes = 50_000
 
 // maintain folds deleted records out of the tree when the store is quiet. Badger drops them by itself only where levels overflow,
 // and scans of a queue walk over the others. Flattening stops Badger's compactions, so it waits for a tick without commits.

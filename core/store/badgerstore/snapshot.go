@@ -22,16 +22,19 @@ func (s *Store) Snapshot() (store.Snapshot, error) {
 		return nil, store.ErrClosed
 	}
 	defer s.calls.leave()
+	snap := &snapshot{store: s}
 	s.mu.Lock()
 	full := len(s.snapshots) >= MaxSnapshots
+	if !full {
+		s.snapshots[snap] = struct{}{}
+	}
 	s.mu.Unlock()
 	if full {
 		return nil, fmt.Errorf("%d snapshots of %s are open; close some", MaxSnapshots, s.dir)
 	}
-	// The read timestamp waits for a commit under way, so it is taken without the mutex.
-	snap := &snapshot{store: s, txn: s.db.NewTransaction(false)}
+	txn := s.db.NewTransaction(false) // waits for a commit under way, so without the mutex
 	s.mu.Lock()
-	s.snapshots[snap] = struct{}{}
+	snap.txn = txn
 	s.mu.Unlock()
 	return snap, nil
 }
