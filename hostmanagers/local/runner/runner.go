@@ -231,7 +231,7 @@ func (r *Runner) claim(specs []Spec) (fresh []*run, known []Run, err error) {
 // environment adds the variable by which every process of a run can be told: the path of its sandbox, which no other run has.
 func (r *Runner) environment(s *Spec) []string {
 	env := slices.DeleteFunc(slices.Clone(s.Env), func(e string) bool { return strings.HasPrefix(e, sandboxVariable+"=") })
-	return append(env, sandboxVariable+"="+filepath.Join(r.cfg.Root, runsDir, s.ID, shim.WorkDir))
+	return append(env, sandboxVariable+"="+r.Sandbox(s.ID))
 }
 
 // checkRoom refuses work that a full disk would cut short.
@@ -435,4 +435,9 @@ func (r *Runner) leave(id, name string, then func(*run)) error {
 	defer r.mu.Unlock()
 	then(run)
 	return nil
+}
+
+// Sandbox returns the working directory of a run, whether or not there is such a run.
+func (r *Runner) Sandbox(id string) string {
+	return filepath.Join(r.cfg.Root, runsDir, id, shim.WorkDir)
 }
