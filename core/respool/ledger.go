@@ -41,18 +41,27 @@ func (t *Tree) Account(id workload.PoolID) (Account, bool) {
 
 // AttachJob notes that a job lives in the pool, which must be a leaf and stays one until DetachJob.
 func (t *Tree) AttachJob(id workload.PoolID) error {
-	n := t.nodes[id]
-	switch {
-	case n == nil:
-		return fmt.Errorf("pool %s does not exist: list the pools and choose one", id)
-	case n == t.root:
-		return fmt.Errorf("pool / is the root, which holds no jobs: choose a pool without children, such as /default")
-	case len(n.children) > 0:
-		return fmt.Errorf("pool %s has children, and only pools without children hold jobs: choose one of them, such as %s",
-			n.path(), n.children[0].path())
+	n, err := t.forJobs(id)
+	if err != nil {
+		return err
 	}
 	n.jobs++
 	return nil
+}
+
+// forJobs returns a pool that may hold jobs.
+func (t *Tree) forJobs(id workload.PoolID) (*node, error) {
+	n := t.nodes[id]
+	switch {
+	case n == nil:
+		return nil, fmt.Errorf("pool %s does not exist: list the pools and choose one", id)
+	case n == t.root:
+		return nil, fmt.Errorf("pool / is the root, which holds no jobs: choose a pool without children, such as /default")
+	case len(n.children) > 0:
+		return nil, fmt.Errorf("pool %s has children, and only pools without children hold jobs: choose one of them, such as %s",
+			n.path(), n.children[0].path())
+	}
+	return n, nil
 }
 
 // DetachJob undoes one AttachJob.
@@ -64,12 +73,12 @@ func (t *Tree) DetachJob(id workload.PoolID) {
 	n.jobs--
 }
 
-// CheckGuarantee reports work that may not be preempted and that the pool could never admit, because it needs more than the
+// CheckGuarantee reports a pool that may hold no jobs, and work that may not be preempted and that the pool could never admit, because it needs more than the
 // whole reservation. A reservation that follows the capacity refuses nothing: it may grow by itself.
 func (t *Tree) CheckGuarantee(id workload.PoolID, need resource.Vector) error {
-	n := t.leaf(id)
-	if n.pool.ReserveRest {
-		return nil
+	n, err := t.forJobs(id)
+	if err != nil || n.pool.ReserveRest {
+		return err
 	}
 	for k := range resource.Kind(t.names.Len()) {
 		if need[k] > n.pool.Reservation[k] {

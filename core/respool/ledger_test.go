@@ -97,6 +97,9 @@ func TestOnlyLeavesHoldJobs(t *testing.T) {
 		if err := tree.AttachJob(id); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a job in %s: error %v, want one that says %q", tree.Path(id), err, want)
 		}
+		if err := tree.CheckGuarantee(id, resource.Vector{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a guarantee in %s: error %v, want one that says %q", tree.Path(id), err, want)
+		}
 	}
 	if err := tree.AttachJob(poolID(2)); err != nil {
 		t.Fatal(err)
@@ -125,6 +128,34 @@ func TestCheckGuarantee(t *testing.T) {
 	for _, part := range []string{"/p001/web", "cpu_milli=20", "21", "raise the reservation"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("error %v does not say %q", err, part)
+		}
+	}
+}
+
+// TestDemandEndsWithTheLeaf: what a leaf wanted is forgotten once it has children, however they come and go.
+func TestDemandEndsWithTheLeaf(t *testing.T) {
+	child := with(elastic(9, 0), below(4))
+	arrivals := map[string]func(*respool.Tree) error{
+		"added": func(tree *respool.Tree) error { return tree.Add(child) },
+		"moved": func(tree *respool.Tree) error {
+			if err := tree.Add(with(child, below(1))); err != nil {
+				return err
+			}
+			return tree.Update(child)
+		},
+	}
+	for name, arrive := range arrivals {
+		tree := ledgerTree(t)
+		tree.SetDemand(poolID(4), wants(5))
+		if err := arrive(tree); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := tree.Delete(child.ID); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		tree.Entitle(resource.Vector{cpu: 100})
+		if d := account(t, tree, poolID(4)).Demand[cpu]; d != 0 {
+			t.Errorf("%s: demand %d is left of the time before", name, d)
 		}
 	}
 }

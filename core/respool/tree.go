@@ -134,6 +134,7 @@ func (t *Tree) Add(p Pool) error {
 		return err
 	}
 	t.nodes[p.ID] = n
+	parent.asked = Demand{} // it is no leaf any more
 	t.order = nil
 	return nil
 }
@@ -185,6 +186,7 @@ func (t *Tree) Update(p Pool) error {
 		n.attach(from)
 		return err
 	}
+	parent.asked = Demand{}
 	t.order = nil
 	return nil
 }
