@@ -39,8 +39,9 @@ const (
 
 	// MaxSnapshots bounds the snapshots that are open at once: each keeps old versions of what has changed since.
 	MaxSnapshots = 1024
-	// DefaultReserve is the default of Config.Reserve.
-	DefaultReserve = 256 << 20
+	// DefaultReserve is the default of Config.Reserve: twice what a store that is told to stop may still write, which is its
+	// buffers, all of level 0 merged with the level under it (15 tables of a buffer each and 64 MiB), and one compaction below.
+	DefaultReserve = 512 << 20
 	// DefaultMaintenance is how often maintenance looks for work when Config.Ticks is nil.
 	DefaultMaintenance = time.Minute
 
@@ -56,7 +57,7 @@ type Config struct {
 
 	// Reserve is how many bytes of the disk must stay free: below it, Open and Commit fail with ErrFull. Default DefaultReserve.
 	// Badger writes through memory maps, where a full disk is a fatal signal and not an error; the reserve is what keeps it from
-	// getting there, and holds what flushes and compactions still write. Lower it only on disks that nothing else fills.
+	// getting there, and holds what flushes and compactions still write. It may be as low as the store is large, but no lower.
 	Reserve uint64
 	Logger  *slog.Logger     // Badger's messages; discarded when nil
 	Entropy io.Reader        // for the incarnation; crypto/rand when nil

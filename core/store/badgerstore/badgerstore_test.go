@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// testReserve lets the tests run on small disks.
-const testReserve = 16 << 20
+// testReserve lets the tests run where little is free: their stores are small.
+const testReserve = 64 << 20
 
 func open(ctx context.Context, config badgerstore.Config) (store.Store, error) {
 	if config.Reserve == 0 {

@@ -327,8 +327,8 @@ func TestPermission(t *testing.T) {
 // TestFullDisk fills a small file system of its own.
 func TestFullDisk(t *testing.T) {
 	disk := t.TempDir()
-	const reserve = 24 << 20
-	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=64m"); err != nil {
+	const reserve = 56 << 20 // more than what is written: compactions copy it before they remove it
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=96m"); err != nil {
 		t.Skipf("a small disk may not be mounted here: %v", err)
 	}
 	t.Cleanup(func() {
@@ -371,7 +371,7 @@ func TestFullDisk(t *testing.T) {
 	if _, err := badgerstore.Open(t.Context(), config); !errors.Is(err, store.ErrFull) {
 		t.Fatalf("opening on a full disk answered %v", err)
 	}
-	if err := syscall.Mount("tmpfs", disk, "tmpfs", syscall.MS_REMOUNT, "size=128m"); err != nil {
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", syscall.MS_REMOUNT, "size=160m"); err != nil {
 		t.Fatal(err)
 	}
 	if s, err = badgerstore.Open(t.Context(), config); err != nil {
