@@ -40,7 +40,7 @@ type Host struct {
 	Name       string // the value of the attribute "host", which every host has
 	Attributes map[string]string
 	Pool       string          // host pool; "" is the default one
-	Capacity   resource.Vector // GPU must be the sum of Devices
+	Capacity   resource.Vector // of GPU the sum of Devices counts, whatever stands here
 	Foreign    resource.Vector // used by others than us
 	Devices    []Device
 	Ports      []PortRange // what tasks may be given

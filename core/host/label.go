@@ -1,10 +1,58 @@
 package host
 
-// LabelSet is an immutable set of labels in canonical form. It may be shared by any number of readers.
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// LabelSet is an immutable set of labels in canonical form. It may be shared by any number of readers. A nil set is empty.
 type LabelSet struct {
-	pairs []string // key, value, ... sorted by key
-	key   string   // canonical form: equal exactly for equal sets
+	pairs map[string]string
+	key   string // canonical form: equal exactly for equal sets
 }
 
 // NewLabelSet returns the canonical form of labels, or nil when there are none.
-func NewLabelSet(labels map[string]string) *LabelSet { return nil }
+func NewLabelSet(labels map[string]string) *LabelSet {
+	if len(labels) == 0 {
+		return nil
+	}
+	keys := make([]string, 0, len(labels))
+	for k := range labels {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	pairs := make(map[string]string, len(labels))
+	var b []byte
+	for _, k := range keys {
+		pairs[k] = labels[k]
+		b = appendString(appendString(b, k), labels[k])
+	}
+	return &LabelSet{pairs: pairs, key: string(b)}
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// Covers reports whether every pair of selector is in the set. An empty selector is covered by every set.
+func (l *LabelSet) Covers(selector *LabelSet) bool {
+	if selector == nil {
+		return true
+	}
+	if l == nil {
+		return false
+	}
+	for k, v := range selector.pairs {
+		if have, ok := l.pairs[k]; !ok || have != v {
+			return false
+		}
+	}
+	return true
+}
+
+func (l *LabelSet) canonical() string {
+	if l == nil {
+		return ""
+	}
+	return l.key
+}

@@ -1,12 +1,20 @@
 package placement
 
 import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"maps"
+	"slices"
+
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
-// ClassID is the content hash of everything in a Class that bears on placement: equal ids mean interchangeable tasks.
+// ClassID is the content hash of everything in a Class that bears on placement: equal ids mean interchangeable tasks. It is never
+// zero.
 type ClassID uint64
 
 // Class is a set of tasks that placement cannot tell apart: same needs, constraints, preferences and strategy. Build one with
@@ -21,24 +29,184 @@ type Class struct {
 	Placement workload.Placement
 	Job       workload.JobID // set when Spread or Exclusive make the class the job's own; zero otherwise
 
+	digest [sha256.Size]byte // ID is its beginning
 	labels *host.LabelSet
 }
-
-// NewClass returns the class of a job's instances: of those without an override that bears on placement when override is nil, else
-// of the one it describes. Labels are the job's, over them the template's, over them the override's.
-func NewClass(job workload.JobID, spec *workload.JobSpec, override *workload.Override) *Class {
-	return &Class{}
-}
-
-// Matches reports whether the host at row is one that tasks of the class may ever run on: its pool, attributes and GPU models are
-// right. What is free there, whether it is ready, and what else is on it do not matter. Daemons follow it.
-func (c *Class) Matches(t *host.Table, row host.Row) bool { return false }
-
-// Occupant returns what a task of the class holds on a host with the given devices and ports.
-func (c *Class) Occupant(devices DeviceSet, ports []uint16) host.Occupant { return host.Occupant{} }
 
 // DeviceSet is the GPUs that a task was given: a bit per device of the host.
 type DeviceSet = host.DeviceSet
 
 // MaxDevices bounds the GPUs of one host.
 const MaxDevices = host.MaxDevices
+
+// NewClass returns the class of a job's instances: of those without an override that bears on placement when override is nil, else
+// of the one it describes. Labels are the job's, over them the template's, over them the override's. The spec must have passed
+// validation: what makes no sense (an unknown operator, a GPU need of one and a half devices) simply fits nowhere.
+func NewClass(job workload.JobID, spec *workload.JobSpec, override *workload.Override) *Class {
+	c := &Class{
+		Kind:      spec.Kind,
+		Needs:     spec.Template.Needs,
+		GPUModels: sortedSet(spec.Template.GPUModels),
+		Labels:    map[string]string{},
+		Placement: normalPlacement(&spec.Placement),
+	}
+	for _, p := range spec.Template.Ports {
+		c.Ports = append(c.Ports, p.Number)
+	}
+	maps.Copy(c.Labels, spec.Labels)
+	maps.Copy(c.Labels, spec.Template.Labels)
+	if override != nil {
+		maps.Copy(c.Labels, override.Labels)
+		if override.Needs != nil {
+			c.Needs = *override.Needs
+		}
+	}
+	if c.Placement.Exclusive || len(c.Placement.Spreads) > 0 {
+		c.Job = job
+	}
+	c.labels = host.NewLabelSet(c.Labels)
+	c.digest = sha256.Sum256(c.appendContent(nil))
+	c.ID = ClassID(max(binary.BigEndian.Uint64(c.digest[:]), 1))
+	return c
+}
+
+// normalPlacement returns a copy in which everything whose order means nothing is sorted, so that equal wishes hash alike.
+func normalPlacement(in *workload.Placement) workload.Placement {
+	p := *in
+	p.Strategy = cmp.Or(p.Strategy, workload.StrategyBestFit)
+	p.Clusters = sortedSet(in.Clusters)
+	p.Constraints, p.Preferences = nil, nil
+	for _, c := range in.Constraints {
+		c.Values = sortedSet(c.Values)
+		p.Constraints = append(p.Constraints, c)
+	}
+	for _, f := range in.Preferences {
+		f.Constraint.Values = sortedSet(f.Constraint.Values)
+		p.Preferences = append(p.Preferences, f)
+	}
+	p.Affinities, p.Spreads = slices.Clone(in.Affinities), slices.Clone(in.Spreads)
+	sortByContent(p.Constraints, appendConstraint)
+	sortByContent(p.Preferences, appendPreference)
+	sortByContent(p.Affinities, appendAffinity)
+	sortByContent(p.Spreads, appendSpread)
+	return p
+}
+
+func sortedSet(in []string) []string {
+	out := slices.Clone(in)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func sortByContent[T any](list []T, content func([]byte, T) []byte) {
+	slices.SortStableFunc(list, func(a, b T) int { return bytes.Compare(content(nil, a), content(nil, b)) })
+}
+
+// contentVersion begins the hashed form; another form takes another number.
+const contentVersion = 1
+
+// appendContent appends an injective encoding of everything that bears on placement: every string and list under its length.
+func (c *Class) appendContent(b []byte) []byte {
+	b = append(b, contentVersion, byte(c.Kind))
+	for _, q := range c.Needs {
+		b = binary.AppendVarint(b, q)
+	}
+	b = appendList(b, c.GPUModels, appendString)
+	b = appendList(b, c.Ports, binary.BigEndian.AppendUint16)
+	b = appendMap(b, c.Labels)
+	p := &c.Placement
+	b = appendString(b, string(p.Strategy))
+	b = appendList(b, p.Constraints, appendConstraint)
+	b = appendList(b, p.Preferences, appendPreference)
+	b = appendList(b, p.Affinities, appendAffinity)
+	b = appendList(b, p.Spreads, appendSpread)
+	b = appendBool(b, p.Exclusive)
+	b = appendString(b, p.HostPool)
+	b = appendList(b, p.Clusters, appendString)
+	return append(b, c.Job[:]...)
+}
+
+func appendList[T any](b []byte, list []T, one func([]byte, T) []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	for _, v := range list {
+		b = one(b, v)
+	}
+	return b
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func appendBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+func appendMap(b []byte, m map[string]string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(m)))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		b = appendString(appendString(b, k), m[k])
+	}
+	return b
+}
+
+func appendConstraint(b []byte, c workload.Constraint) []byte {
+	return appendList(append(appendString(b, c.Key), byte(c.Op)), c.Values, appendString)
+}
+
+func appendPreference(b []byte, p workload.Preference) []byte {
+	return binary.AppendVarint(appendConstraint(b, p.Constraint), int64(p.Weight))
+}
+
+func appendAffinity(b []byte, a workload.Affinity) []byte {
+	b = appendBool(appendString(appendMap(b, a.Selector), a.Topology), a.Anti)
+	return binary.AppendVarint(b, int64(a.Weight))
+}
+
+func appendSpread(b []byte, s workload.Spread) []byte {
+	return binary.AppendUvarint(appendString(b, s.Topology), uint64(s.MaxSkew))
+}
+
+// Matches reports whether the host at row is one that tasks of the class may ever run on: its pool, attributes and GPU models are
+// right. What is free there, whether it is ready, and what else is on it do not matter. Daemons follow it.
+func (c *Class) Matches(t *host.Table, row host.Row) bool {
+	return t.Has(row) && c.inPool(t, row) && c.meetsConstraints(t, row) && c.modelsFit(t, row)
+}
+
+func (c *Class) inPool(t *host.Table, row host.Row) bool {
+	return c.Placement.HostPool == "" || c.Placement.HostPool == t.Host(row).Pool
+}
+
+func (c *Class) meetsConstraints(t *host.Table, row host.Row) bool {
+	for i := range c.Placement.Constraints {
+		if !t.Meets(row, &c.Placement.Constraints[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// modelsFit reports whether the host has any device of an allowed model, when the class asks for one.
+func (c *Class) modelsFit(t *host.Table, row host.Row) bool {
+	return c.Needs[resource.GPU] <= 0 || len(c.GPUModels) == 0 || t.DevicesOf(row, c.GPUModels) != 0
+}
+
+// Occupant returns what a task of the class holds on a host with the given devices and ports.
+func (c *Class) Occupant(devices DeviceSet, ports []uint16) host.Occupant {
+	return host.Occupant{
+		Job: c.Job, Exclusive: c.Placement.Exclusive, Labels: c.labels, Needs: c.Needs,
+		Devices: devices, Milli: c.DeviceMilli(), Ports: ports,
+	}
+}
+
+// DeviceMilli returns what a task takes of each of its devices: its whole GPU need when that is a share of one, else a device.
+func (c *Class) DeviceMilli() int64 { return min(max(c.Needs[resource.GPU], 0), host.DeviceMilli) }
+
+// deviceCount returns how many devices a task takes.
+func (c *Class) deviceCount() int64 {
+	gpu := max(c.Needs[resource.GPU], 0)
+	return (gpu + host.DeviceMilli - 1) / host.DeviceMilli
+}

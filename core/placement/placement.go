@@ -4,6 +4,35 @@
 // It declares Placer, which placement policies implement, and owns Native, the built-in one. It never starts anything and never
 // waits: what does not fit now is refused with counts, and the caller asks again. It is pure; a Placer has one owner and is not safe
 // for concurrent use.
+//
+// # Scores
+//
+// Every feasible host has a cost; the lowest wins, the lowest row among equals. One point is a hundredth of host.ScoreSpan. The cost is
+// that of the strategy, 0 to 100 points, plus what wishes add:
+//
+//   - best-fit (least leftover): host.Table.Leftover, the weighted mean over resource kinds of the host's free room as a share of
+//     the largest host's, GPU weighing 64 times the others. As all tasks of a class take the same, comparing what is
+//     free before a task is placed is comparing what is left over after it.
+//   - pack (fullest host first): host.Table.FreeShare, the mean over the host's kinds of free / its own capacity.
+//   - spread (emptiest host first): 100 points less FreeShare.
+//   - a preference that the host meets takes its weight in points off; a soft affinity takes its weight off, and an anti-affinity
+//     adds it, where the domain holds a match.
+//   - a spread without max_skew adds 100 points for every instance of the job in the domain: evenness goes before the strategy.
+//
+// A share of a GPU goes to the device of an allowed model with the least free share that is enough (under the spread strategy,
+// the most), whole devices in order.
+//
+// Affinity is one-sided: it is judged when a task is placed, and does not keep later tasks of other classes away. A hard affinity that the
+// class's own labels satisfy is waived while no task of the table matches, so that the first may start. Hosts without the topology
+// attribute fail hard affinities and max_skew, never meet soft ones, and together count as one domain of a soft spread.
+//
+// # Cost
+//
+// B tasks of a class on N hosts cost one scan, O(N), and O(log B) for each task: placing a task changes the cost of its own host only, so the B
+// best hosts of the scan hold every choice. Classes whose tasks change the cost of other hosts (spread or affinity to their own
+// kind over a domain wider than a host) keep a heap per domain instead: O(N + B (D + log N)) for D domains. Conditions on attributes are
+// judged once per class and for changed hosts only. A class refused before is refused again in time
+// proportional to the hosts changed since.
 package placement
 
 import (
@@ -44,21 +73,3 @@ type Assignment struct {
 	Devices DeviceSet
 	Ports   []uint16 // in the order of Class.Ports
 }
-
-// Native is the built-in Placer. The zero value is ready for use. It caches what it learnt of one table; given another one it starts
-// afresh.
-type Native struct{}
-
-var _ Placer = (*Native)(nil)
-
-// NewNative returns a placer with empty caches.
-func NewNative() *Native { return &Native{} }
-
-// Place implements Placer.
-func (n *Native) Place(t *host.Table, requests []Request) []Result { return make([]Result, len(requests)) }
-
-// Plan answers as Place would and leaves the table as it was.
-func (n *Native) Plan(t *host.Table, requests []Request) []Result { return make([]Result, len(requests)) }
-
-// Explain counts, host by host, why a task of the class would be refused now. A host that would take it is counted nowhere.
-func (n *Native) Explain(t *host.Table, class *Class) Reasons { return Reasons{} }
