@@ -190,11 +190,12 @@ type (
 		Batch   uint64
 		Results []PlaceResult
 	}
-	// RunStatus is one status of a run.
+	// RunStatus is one status of a bound run. The shard makes one of its own, with Token 0, for a run whose host left the cluster.
 	RunStatus struct{ Status driver.Status }
 	// RunsMissing names bound runs of a replay that a complete inventory does not know. The core decides by their state what that means.
 	RunsMissing struct{ Runs []workload.RunID }
-	// Foreign names runs that the cluster has and the core does not: left over from a lost record or another owner. The core has them killed.
+	// Foreign names runs that the cluster has and the core does not: left over from a lost record or another owner. The core has the live ones killed and
+	// acknowledges the ended ones. RunLaunching is the shard's own word: it was sent under a former core and has not been heard of.
 	Foreign struct{ Statuses []driver.Status }
 	// LaunchRefused says that runs were not started and never will be under that launch.
 	LaunchRefused struct {

@@ -1,0 +1,8 @@
+package shard
+
+import (
+	"github.com/paceline-sched/paceline/core/host"
+)
+
+// Table lets tests compare the books with what they expect. They only read it.
+func (m *Machine) Table() *host.Table { return m.table }

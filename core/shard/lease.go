@@ -1,0 +1,212 @@
+package shard
+
+import (
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// tenant is room on a host: first held by a lease, then bound to the run that was launched on it. A run that the core replayed or that the
+// cluster reported is a tenant that never had a lease.
+type tenant struct {
+	// The room. class is nil for a run of unknown size: while it lives its host takes nothing new.
+	hostID  workload.HostID
+	host    *machineHost // nil: not known, or the run has ended
+	slot    int          // in host.tenants
+	class   *placement.Class
+	devices placement.DeviceSet
+	ports   []uint16
+	booked  bool // the table holds it
+
+	lease   Lease // 0: a run's
+	expires int64
+	place   int // in Machine.held; -1: not held
+
+	run      workload.RunID
+	bound    bool          // the core of the present epoch has it
+	status   driver.Status // the last one heard; RunNone: none yet
+	seen     uint64        // the inventory that knew it, or after which a status of it came
+	launched uint64        // the inventory after which it was sent; 0: not by this machine
+}
+
+func (t *tenant) ended() bool { return t.status.State.Traits().Terminal }
+
+// newTenant returns a blank tenant.
+func (m *Machine) newTenant() *tenant {
+	if n := len(m.spare); n > 0 {
+		t := m.spare[n-1]
+		m.spare = m.spare[:n-1]
+		return t
+	}
+	return &tenant{place: -1}
+}
+
+// maxSpare bounds the tenants kept for reuse.
+const maxSpare = 2 * MaxBatch
+
+// discard takes back a tenant that nothing points to any more.
+func (m *Machine) discard(t *tenant) {
+	if len(m.spare) < maxSpare {
+		*t = tenant{place: -1}
+		m.spare = append(m.spare, t)
+	}
+}
+
+// book takes a tenant's room in the table, where its host is known. A room that the table calls senseless, as after GPUs were taken out of
+// a host under a live run, is held against the host as one of unknown size.
+func (m *Machine) book(t *tenant) {
+	h := m.hosts[t.hostID]
+	if h == nil {
+		m.homeless++
+		return
+	}
+	m.settle(t, h)
+	if !m.take(t) {
+		h.unsized++
+		m.touch(h)
+	}
+}
+
+// take books a settled tenant in the table if that can be done.
+func (m *Machine) take(t *tenant) bool {
+	h := t.host
+	if t.class == nil || !h.known() || m.table.Take(h.row, t.class.Occupant(t.devices, t.ports)) != nil {
+		return false
+	}
+	t.booked = true
+	h.booked++
+	return true
+}
+
+// settle enters a tenant in its host's list.
+func (m *Machine) settle(t *tenant, h *machineHost) {
+	t.host, t.slot = h, len(h.tenants)
+	h.tenants = append(h.tenants, t)
+}
+
+// vacate gives a tenant's room back.
+func (m *Machine) vacate(t *tenant) {
+	h := t.host
+	if h == nil {
+		m.homeless--
+		return
+	}
+	if t.booked {
+		// It fails only for room that the table does not hold, which is what is wanted.
+		_ = m.table.Release(h.row, t.class.Occupant(t.devices, t.ports))
+		t.booked = false
+		h.booked--
+	} else {
+		h.unsized--
+		m.touch(h)
+	}
+	last := len(h.tenants) - 1
+	h.tenants[t.slot] = h.tenants[last]
+	h.tenants[t.slot].slot = t.slot
+	h.tenants[last] = nil
+	h.tenants = h.tenants[:last]
+	t.host = nil
+}
+
+// hold makes a lease of room that a placer has taken in the table.
+func (m *Machine) hold(h *machineHost, class *placement.Class, a *placement.Assignment) Lease {
+	m.lastLease++
+	t := m.newTenant()
+	t.hostID, t.class, t.devices, t.ports, t.booked = h.id, class, a.Devices, a.Ports, true
+	h.booked++
+	t.lease, t.expires = m.lastLease, m.now+int64(LeaseTTL)
+	m.settle(t, h)
+	m.leases[t.lease] = t
+	m.held.push(t)
+	return t.lease
+}
+
+// unhold takes a lease out of the book; its room stays taken.
+func (m *Machine) unhold(t *tenant) {
+	m.held.remove(t)
+	delete(m.leases, t.lease)
+}
+
+// dropLease ends a lease and gives its room back.
+func (m *Machine) dropLease(t *tenant) {
+	m.unhold(t)
+	m.vacate(t)
+	m.discard(t)
+}
+
+// expire drops the leases whose time is over.
+func (m *Machine) expire() {
+	for len(m.held) > 0 && m.held[0].expires <= m.now {
+		m.stats.ExpiredLeases++
+		m.dropLease(m.held[0])
+	}
+}
+
+// release gives leases back. One that has run out or is bound by now is not the caller's to give.
+func (m *Machine) release(leases []Lease) {
+	for _, lease := range leases {
+		if t := m.leases[lease]; t != nil {
+			m.dropLease(t)
+		}
+	}
+}
+
+// leaseHeap holds the held leases, the one that runs out first at 0. Leases that run out together do so in the order in which they were
+// given.
+type leaseHeap []*tenant
+
+func (h leaseHeap) before(a, b *tenant) bool {
+	return a.expires < b.expires || (a.expires == b.expires && a.lease < b.lease)
+}
+
+func (h *leaseHeap) push(t *tenant) {
+	*h = append(*h, t)
+	t.place = len(*h) - 1
+	h.up(t.place)
+}
+
+func (h *leaseHeap) remove(t *tenant) {
+	last := len(*h) - 1
+	at := t.place
+	h.swap(at, last)
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	t.place = -1
+	if at < last {
+		h.down(at)
+		h.up(at)
+	}
+}
+
+func (h leaseHeap) up(at int) {
+	for at > 0 {
+		parent := (at - 1) / 2
+		if !h.before(h[at], h[parent]) {
+			return
+		}
+		h.swap(at, parent)
+		at = parent
+	}
+}
+
+func (h leaseHeap) down(at int) {
+	for {
+		child := 2*at + 1
+		if child >= len(h) {
+			return
+		}
+		if child+1 < len(h) && h.before(h[child+1], h[child]) {
+			child++
+		}
+		if !h.before(h[child], h[at]) {
+			return
+		}
+		h.swap(at, child)
+		at = child
+	}
+}
+
+func (h leaseHeap) swap(a, b int) {
+	h[a], h[b] = h[b], h[a]
+	h[a].place, h[b].place = a, b
+}

@@ -1,0 +1,252 @@
+package shard
+
+import (
+	"fmt"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/host"
+	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// More bounds of a shard.
+const (
+	// MaxHeld bounds the leases held at once: a core that has more on its way is asked to wait.
+	MaxHeld = 16 * MaxBatch
+	// MaxForeign bounds the runs that are remembered though the core does not know them; more are reported, then forgotten.
+	MaxForeign = 1 << 16
+	// MaxMarks bounds the draining marks of hosts that have not been seen.
+	MaxMarks = MaxRows
+)
+
+// Config is what a Machine is made of.
+type Config struct {
+	ID      ID
+	Cluster string
+	// Placers are this shard's own. Default: the native one for every strategy.
+	Placers placement.PlacerSource
+	// Reconciles says that the driver is a driver.Reconciler. Without it, a run that was sent and is unknown to the next inventory is
+	// taken for missing without another question.
+	Reconciles bool
+}
+
+// Machine is one shard's state. Make it with New.
+type Machine struct {
+	config  Config
+	now     int64
+	epoch   Epoch // the highest assigned; zero: no core yet
+	names   *resource.Names
+	table   *host.Table
+	placers placement.PlacerSource
+
+	// The two halves of ready: the core's word (every bound run replayed) and the driver's (inventory in, contact not lost).
+	replayed  bool
+	connected bool
+	inventory uint64 // inventories so far
+
+	hosts  map[workload.HostID]*machineHost
+	byName map[string]*machineHost
+	marks  map[workload.HostID]struct{} // draining, seen or not
+
+	lastLease Lease
+	leases    map[Lease]*tenant // held ones
+	held      leaseHeap
+	runs      map[workload.RunID]*tenant
+	ended     map[driver.Token]*tenant // ended runs whose last status waits to be acknowledged, by its token
+	foreign   int                      // runs that are not bound
+	homeless  int                      // live runs whose host is not known
+	spare     []*tenant                // for reuse
+
+	watches []*watch
+	touched []*machineHost // by the message being handled
+
+	requests []placement.Request // scratch of one Place
+	stats    Stats
+	out      *Output // of the message being handled
+}
+
+// New returns a machine that no core was assigned to and that knows no host.
+func New(config Config) (*Machine, error) {
+	if config.ID == "" || config.Cluster == "" {
+		return nil, fmt.Errorf("a shard needs an ID and a Cluster, not %q and %q", config.ID, config.Cluster)
+	}
+	m := &Machine{
+		config:  config,
+		names:   &resource.Names{},
+		placers: config.Placers,
+		hosts:   map[workload.HostID]*machineHost{},
+		byName:  map[string]*machineHost{},
+		marks:   map[workload.HostID]struct{}{},
+		leases:  map[Lease]*tenant{},
+		runs:    map[workload.RunID]*tenant{},
+		ended:   map[driver.Token]*tenant{},
+	}
+	m.table = host.New(m.names, MaxRows)
+	if m.placers == nil {
+		m.placers = nativePlacer{placement.NewNative()}
+	}
+	return m, nil
+}
+
+// Handle takes in one message and says in out what follows from it. now is in nanoseconds; a now below an earlier one counts as that. The
+// message's slices and maps belong to the machine afterwards.
+func (m *Machine) Handle(now int64, message Message, out *Output) {
+	m.now = max(m.now, now)
+	out.reset(m.epoch)
+	m.out = out
+	m.expire()
+	if epoch, ok := epochOf(message); ok {
+		m.handleCore(epoch, message)
+	} else {
+		m.handleDriver(message)
+	}
+	if len(m.held) > 0 {
+		out.NextWake = m.held[0].expires
+	}
+	m.out = nil
+}
+
+// Stats returns the machine's counts.
+func (m *Machine) Stats() Stats {
+	m.stats.Hosts, m.stats.Held, m.stats.Runs = len(m.hosts), len(m.held), len(m.runs)
+	return m.stats
+}
+
+// Epoch returns the epoch of the present assignment.
+func (m *Machine) Epoch() Epoch { return m.epoch }
+
+func (m *Machine) ready() bool { return m.replayed && m.connected }
+
+// epochOf tells a message of the core from one of the driver or the runtime.
+func epochOf(message Message) (Epoch, bool) {
+	switch c := message.(type) {
+	case Assign:
+		return c.Epoch, true
+	case Names:
+		return c.Epoch, true
+	case Replay:
+		return c.Epoch, true
+	case Place:
+		return c.Epoch, true
+	case Launch:
+		return c.Epoch, true
+	case Kill:
+		return c.Epoch, true
+	case Release:
+		return c.Epoch, true
+	case Acknowledge:
+		return c.Epoch, true
+	case Watch:
+		return c.Epoch, true
+	case SetDraining:
+		return c.Epoch, true
+	}
+	return Epoch{}, false
+}
+
+func (m *Machine) handleCore(epoch Epoch, message Message) {
+	if a, ok := message.(Assign); ok {
+		m.assign(a)
+		return
+	}
+	if epoch != m.epoch || epoch == (Epoch{}) { // an older one was fenced off; a newer one, or any before the first, was never assigned
+		m.refuseStale(epoch, message)
+		return
+	}
+	switch c := message.(type) {
+	case Names:
+		m.learnNames(c.Named)
+	case Replay:
+		m.replay(c)
+	case Place:
+		m.place(c)
+	case Launch:
+		m.launch(c)
+	case Kill:
+		if len(c.Kills) > 0 {
+			m.out.call(KillCall{Kills: c.Kills})
+		}
+	case Release:
+		m.release(c.Leases)
+	case Acknowledge:
+		m.acknowledge(c.Tokens)
+	case Watch:
+		m.watch(c.Selectors)
+	case SetDraining:
+		m.setDraining(c)
+	}
+}
+
+func (m *Machine) handleDriver(message Message) {
+	switch d := message.(type) {
+	case InventoryArrived:
+		m.takeInventory(d.Inventory)
+	case HostsUpdated:
+		m.updateHosts(d)
+	case StatusesArrived:
+		for i := range d.Statuses {
+			m.status(&d.Statuses[i])
+		}
+		m.reportHosts()
+	case DriverLost:
+		m.driverLost(d.Reason)
+	case LaunchFailed:
+		m.launchFailed(d)
+	case Wake: // expiry is done before every message
+	}
+}
+
+// assign takes on a new owner. What the driver told stays; what the former owner told goes.
+func (m *Machine) assign(a Assign) {
+	switch {
+	case a.Epoch == m.epoch:
+		m.stats.IgnoredMessages++
+		return
+	case a.Epoch.Less(m.epoch):
+		m.refuseStale(a.Epoch, a)
+		return
+	}
+	m.epoch, m.out.Epoch = a.Epoch, a.Epoch
+	m.replayed = false
+	m.watches = nil
+	for len(m.held) > 0 {
+		m.dropLease(m.held[0])
+	}
+	for _, t := range m.runs {
+		t.bound = false
+	}
+	m.foreign = len(m.runs)
+	for id := range m.marks {
+		if h := m.hosts[id]; h != nil && h.row != host.NoRow {
+			m.table.SetDraining(h.row, false)
+		}
+	}
+	clear(m.marks)
+	m.renumber(a.Named)
+}
+
+// refuseStale answers a message under another epoch than the shard's, where there is an answer to it.
+func (m *Machine) refuseStale(epoch Epoch, message Message) {
+	m.stats.StaleMessages++
+	m.out.Epoch = epoch
+	switch c := message.(type) {
+	case Place:
+		m.refuseBatch(c)
+	case Launch:
+		m.refuseLaunches(c.Launches, fmt.Sprintf("shard %s has another owner by now", m.config.ID))
+	}
+}
+
+// driverLost stops placing until the next inventory.
+func (m *Machine) driverLost(reason string) {
+	if !m.connected {
+		m.stats.IgnoredMessages++
+		return
+	}
+	wasReady := m.ready()
+	m.connected = false
+	if wasReady {
+		m.out.reply(NotReady{Reason: reason})
+	}
+}
