@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,9 @@ import (
 
 // maxComplaints bounds what a recorder takes down of a driver that does everything wrong.
 const maxComplaints = 20
+
+// overlapYields is how often a call lets others run before it goes on, so that calls that may overlap do.
+const overlapYields = 4
 
 // recorder is a sink that remembers everything and holds the driver to the order of its calls.
 type recorder struct {
@@ -41,6 +45,9 @@ func (r *recorder) enter(call string) {
 		r.mu.Lock()
 		r.complain("%s was called during another call", call)
 		r.mu.Unlock()
+	}
+	for range overlapYields {
+		runtime.Gosched() // another call that is not kept waiting comes now
 	}
 	r.mu.Lock()
 	if r.closed {
