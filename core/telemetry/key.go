@@ -15,6 +15,7 @@ const (
 	KeyHost      = "host"
 	KeyInstance  = "instance"
 	KeyJob       = "job"
+	KeyJobs      = "jobs"
 	KeyMethod    = "method"
 	KeyPath      = "path"
 	KeyPeer      = "peer"

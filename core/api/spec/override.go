@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
@@ -14,8 +16,8 @@ import (
 
 func index(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }
 
-// toOverrides spreads ranges over single instances, sorted.
-func toOverrides(c *checker, in []*pacelinev1.Override, job *workload.JobSpec, scope Scope) []workload.Override {
+// toOverrides spreads ranges over single instances, sorted. What they take then has to fit in room bytes.
+func toOverrides(c *checker, in []*pacelinev1.Override, job *workload.JobSpec, scope Scope, room int) []workload.Override {
 	var out []workload.Override
 	from := map[uint32]int{} // instance -> the override that names it
 	for i, o := range in {
@@ -26,6 +28,7 @@ func toOverrides(c *checker, in []*pacelinev1.Override, job *workload.JobSpec, s
 			continue
 		}
 		one := toOverride(c, o, job, scope, field)
+		each := overrideBytes(o)
 		for _, r := range ranges {
 			if r.Last >= job.Instances {
 				c.refuse(field+".instances", "instance %d does not exist: the job has %d, from 0 to %d", r.Last, job.Instances, int64(job.Instances)-1)
@@ -33,6 +36,10 @@ func toOverrides(c *checker, in []*pacelinev1.Override, job *workload.JobSpec, s
 			}
 			if len(out)+int(r.Last-r.First)+1 > MaxOverridden {
 				c.refuse(field+".instances", "more than %d instances differ from the template: let tasks tell themselves apart by PACELINE_INSTANCE instead", MaxOverridden)
+				return out
+			}
+			if room -= each * int(r.Last-r.First+1); room < 0 {
+				c.refuse(field+".instances", "the overrides take more than the %d bytes that are left of %d once each instance has its own: shorten them", room+each*int(r.Last-r.First+1), MaxBytes)
 				return out
 			}
 			for n := r.First; n <= r.Last; n++ {
@@ -48,6 +55,27 @@ func toOverrides(c *checker, in []*pacelinev1.Override, job *workload.JobSpec, s
 	}
 	slices.SortFunc(out, func(a, b workload.Override) int { return cmp.Compare(a.Instance, b.Instance) })
 	return out
+}
+
+// overrideBytes is what one instance's share of an override takes.
+func overrideBytes(o *pacelinev1.Override) int {
+	const fixed = 8 // its number and lengths
+	return proto.Size(o) - len(o.GetInstances()) + fixed
+}
+
+// Bytes is the encoded size of a spec, with overrides counted for each instance that they name.
+func Bytes(in *pacelinev1.JobSpec) int {
+	size := proto.Size(in)
+	for _, o := range in.GetOverrides() {
+		ranges, err := ParseInstances(o.GetInstances())
+		if err != nil {
+			continue
+		}
+		for _, r := range ranges {
+			size += overrideBytes(o) * int(r.Last-r.First+1)
+		}
+	}
+	return size
 }
 
 func toOverride(c *checker, in *pacelinev1.Override, job *workload.JobSpec, scope Scope, field string) workload.Override {

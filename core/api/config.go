@@ -1,0 +1,70 @@
+package api
+
+import (
+	"fmt"
+	"net"
+	"time"
+)
+
+// DefaultAddress is where a server listens unless told otherwise.
+const DefaultAddress = "127.0.0.1:7450"
+
+// Config is how a cell is served. Zero fields take the defaults.
+type Config struct {
+	// Address is host:port; port 0 takes a free one. Default: DefaultAddress. One that is not loopback wants TLS.
+	Address string
+	// TLSCert and TLSKey are PEM files. Default: plain text, on loopback only.
+	TLSCert, TLSKey string
+	// TokenFile names who may call; see package auth. It is required; on a loopback address it is made when it is missing.
+	TokenFile string
+	// Cell is the cell's name. Default: default.
+	Cell  string
+	Build Build
+	// Roles are what the process does, shown to users.
+	Roles []string
+	// Grace is how long a stop waits for calls to end. Default: 10 s. Longer keeps slow callers happy and restarts slow.
+	Grace time.Duration
+}
+
+// Build says what the process was built from.
+type Build struct{ Version, Commit string }
+
+// WithDefaults fills zero fields.
+func (c Config) WithDefaults() Config {
+	if c.Address == "" {
+		c.Address = DefaultAddress
+	}
+	if c.Cell == "" {
+		c.Cell = "default"
+	}
+	if c.Grace == 0 {
+		c.Grace = 10 * time.Second
+	}
+	return c
+}
+
+// Validate refuses settings that do not work or that would leave the cell open.
+func (c Config) Validate() error {
+	host, _, err := net.SplitHostPort(c.Address)
+	switch {
+	case err != nil:
+		return fmt.Errorf("listen address %q must be host:port, for example %s", c.Address, DefaultAddress)
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return fmt.Errorf("a TLS certificate needs its key: give both files or neither")
+	case c.TokenFile == "":
+		return fmt.Errorf("a token file is required: name one, and on a loopback address it is made if it is missing")
+	case !isLoopback(host) && c.TLSCert == "":
+		return fmt.Errorf("refusing to listen on %s without TLS, where others could read tokens: give a certificate and key, or listen on %s", c.Address, DefaultAddress)
+	case c.Grace < 0:
+		return fmt.Errorf("grace %v is negative", c.Grace)
+	}
+	return nil
+}
+
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
