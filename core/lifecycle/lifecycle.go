@@ -106,8 +106,6 @@ func After(e Ending) Verdict {
 		return Verdict{State: workload.InstanceBackingOff, Reason: e.Reason}
 	case workload.RunFailed:
 		switch {
-		case e.Reason == workload.ReasonLaunchRefused:
-			return Verdict{State: workload.InstanceBackingOff, Reason: e.Reason}
 		case e.Kind != workload.Batch:
 			return Verdict{State: workload.InstanceBackingOff, Counts: true, Reason: e.Reason}
 		case e.Failures < e.MaxRetries:

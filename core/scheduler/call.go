@@ -73,8 +73,9 @@ func (s *State) drainHost(caller Caller, cmd DrainHost) (Answer, *Error) {
 		return Answer{}, refuse(NotFound, "host", "list the hosts and choose one", "host %s is not known", cmd.Host)
 	}
 	if h.Draining != cmd.Draining {
-		h.Draining = cmd.Draining
-		h.Since = s.now
+		had := available(&h.HostRecord)
+		h.Draining, h.Since = cmd.Draining, s.now
+		s.recount(h, had, available(&h.HostRecord))
 		s.dirtyHost(h).principal = caller.Principal
 		if sh := h.shard; sh != nil {
 			s.internal(ToShard{Shard: sh.id, Message: shard.SetDraining{

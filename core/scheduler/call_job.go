@@ -127,6 +127,9 @@ func (s *State) checkSpec(spec *workload.JobSpec, size int) *Error {
 		return refuse(InvalidArgument, "spec.instances", "split the job", "%d instances are more than %d", spec.Instances, workload.MaxInstances)
 	case spec.Gang && spec.Instances > MaxGang:
 		return refuse(InvalidArgument, "spec.gang", "split the gang", "a gang of %d is larger than %d", spec.Instances, MaxGang)
+	case len(spec.Overrides) > 0 && spec.Overrides[len(spec.Overrides)-1].Instance >= spec.Instances:
+		return refuse(InvalidArgument, "spec.overrides", "raise the number of instances or drop the override",
+			"instance %d is overridden, but the last one is %d", spec.Overrides[len(spec.Overrides)-1].Instance, int64(spec.Instances)-1)
 	case len(s.jobs) >= MaxJobs:
 		return refuse(ResourceExhausted, "", "delete ended jobs or shorten the job retention", "the cell holds %d jobs, its limit", MaxJobs)
 	case s.instances+int(spec.Instances) > MaxInstancesInCell:

@@ -78,7 +78,7 @@ func (s *State) whyWaiting(c *jobClass) []PendingReason {
 		if free := max(int(window), 0); free < waiting {
 			rest := PendingReason{
 				Kind: PendingWindow, Instances: waiting - free,
-				Message: fmt.Sprintf("max_running lets %d instances live at once", j.spec.MaxRunning),
+				Message: fmt.Sprintf("max_running lets %s live at once", plural(int(j.spec.MaxRunning), "instance")),
 			}
 			if free == 0 {
 				return []PendingReason{rest}
@@ -126,22 +126,26 @@ func (s *State) whyQueued(j *job, st admission.Standing) PendingReason {
 			r.Resource, r.Needed, r.Available, what, pool)
 	case admission.OutOfReach:
 		r.Message = fmt.Sprintf("needs %s=%d, and the whole %s of pool %s is %d", r.Resource, r.Needed, what, pool, r.Available)
+		if has := s.capacity[st.Kind]; has < st.Need {
+			r.Kind, r.Available = PendingNeverFits, has
+			r.Message = fmt.Sprintf("needs %s=%d, and all hosts of the cell together have %d", r.Resource, r.Needed, has)
+		}
 	case admission.Behind:
 		r = PendingReason{Kind: PendingQueue, Resource: s.names.Name(st.Kind), Position: st.Ahead}
-		r.Message = fmt.Sprintf("%s of pool %s ahead of it, and one of them waits for %s too", are(st.Ahead, "job"), pool, r.Resource)
+		r.Message = fmt.Sprintf("%s ahead of it, and one of them waits for %s too", ahead(st.Ahead, pool), r.Resource)
 	case admission.NotReached:
-		r = PendingReason{Kind: PendingQueue, Position: st.Ahead, Message: are(st.Ahead, "job") + " of pool " + pool + " ahead of it"}
+		r = PendingReason{Kind: PendingQueue, Position: st.Ahead, Message: ahead(st.Ahead, pool) + " ahead of it"}
 	case admission.Admissible:
 		r = PendingReason{Kind: PendingBeingPlaced, Message: "it is next to be admitted"}
 	}
 	return r
 }
 
-func are(n int, noun string) string {
+func ahead(n int, pool string) string {
 	if n == 1 {
-		return "1 " + noun + " is"
+		return "1 job of pool " + pool + " is"
 	}
-	return plural(n, noun) + " are"
+	return fmt.Sprintf("%d jobs of pool %s are", n, pool)
 }
 
 func whyRefused(c *jobClass) PendingReason {

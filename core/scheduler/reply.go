@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
@@ -133,7 +132,7 @@ func (s *State) launchRefused(r *shard.LaunchRefused) {
 		if reason == workload.ReasonNone {
 			reason = workload.ReasonLaunchRefused
 		}
-		s.runEnded(j, id.Instance, &driver.Status{State: workload.RunFailed, Reason: reason, Message: r.Message})
+		s.lostRun(j, id.Instance, reason, r.Message)
 	}
 }
 
@@ -176,28 +175,28 @@ func (s *State) hostSeen(sh *shardState, summary *shard.HostSummary) {
 		h = &hostState{HostRecord: HostRecord{ID: summary.ID, Cluster: sh.cluster, Shard: string(sh.id), Name: summary.Name}}
 		s.addHost(h)
 	}
-	wasThere, had := h.Present, available(&h.HostRecord)
+	before := h.HostRecord
 	if h.shard != sh { // first word of it under this assignment
 		s.uncount(h)
 		h.shard, h.Shard = sh, string(sh.id)
-		h.Present, h.Summary = false, HostFacts{}
-		wasThere, had = false, resource.Vector{}
+		h.Present = false
 		sh.hosts++
 		sh.free = sh.free.Sub(h.used)
 	}
-	if wasThere && reflect.DeepEqual(h.Summary, facts) {
+	had := available(&h.HostRecord)
+	h.Present, h.Summary = true, facts
+	s.recount(h, had, available(&h.HostRecord))
+	if reflect.DeepEqual(before, h.HostRecord) {
 		return
 	}
-	h.Present, h.Summary, h.Since = true, facts, s.now
-	has := available(&h.HostRecord)
-	s.recount(h, had, has)
+	h.Since = s.now
 	s.hostEpoch++
 	s.dirtyHost(h)
 }
 
-// available is what a host brings to the cell: nothing unless it is there, since what cannot be given to anybody must not be entitled to.
+// available is what a host brings to the cell: nothing unless it may take work, since nobody is entitled to what cannot be given.
 func available(h *HostRecord) resource.Vector {
-	if !h.Present {
+	if !h.Present || !h.Summary.Ready || h.Draining {
 		return resource.Vector{}
 	}
 	return h.Summary.Capacity.Sub(h.Summary.Foreign).Max(resource.Vector{})

@@ -27,6 +27,10 @@ func (s *State) startRun(j *job, i uint32, h *hostState, a *shard.Assignment) {
 	t.devices = a.Devices
 	t.setExtra(a.Ports, "", 0)
 	s.set(j, i, workload.InstanceActive, workload.RunPlaced, workload.ReasonNone)
+	if j.State == workload.JobPending {
+		j.State = workload.JobRunning
+		s.dirtyJob(j)
+	}
 	s.setTimer(timer{at: s.now + int64(s.cfg.LaunchTimeout), kind: timerLaunch, job: j, instance: i, run: t.run})
 	h.shard.launches = append(h.shard.launches, shard.LaunchRun{Lease: a.Lease, HostID: h.ID, Launch: s.launch(j, i)})
 }
@@ -95,9 +99,6 @@ func (s *State) jobStarted(j *job) {
 		return
 	}
 	j.Started = s.now
-	if j.State == workload.JobPending {
-		j.State = workload.JobRunning
-	}
 	s.dirtyJob(j)
 }
 
@@ -158,7 +159,7 @@ func (s *State) settleGangMember(j *job, i uint32, end workload.RunState, reason
 	if !j.gangFailed {
 		j.gangFailed = true
 		j.Reason = reason
-		if end == workload.RunFailed && reason != workload.ReasonLaunchRefused {
+		if end == workload.RunFailed {
 			j.Failures++
 		}
 		s.dirtyJob(j)
@@ -176,7 +177,7 @@ func (s *State) gangMayRestart(j *job) {
 		j.gangFailed = false
 		for i := range j.tasks {
 			if t := &j.tasks[i]; t.state != workload.InstanceFailed {
-				s.set(j, uint32(i), workload.InstanceFailed, t.runState, workload.ReasonGangFailed)
+				s.set(j, uint32(i), workload.InstanceFailed, t.runState, t.reason)
 			}
 		}
 		s.jobMayEnd(j)
@@ -184,13 +185,14 @@ func (s *State) gangMayRestart(j *job) {
 	}
 	j.gangFailed = false
 	j.Generation++
+	j.Reason = workload.ReasonNone
 	s.dirtyJob(j)
 	for i := range j.tasks {
 		t := &j.tasks[i]
 		t.attempts++
 		t.notBefore = 0
 		if t.state != workload.InstancePending {
-			s.set(j, uint32(i), workload.InstancePending, t.runState, workload.ReasonGangFailed)
+			s.set(j, uint32(i), workload.InstancePending, t.runState, t.reason)
 		}
 	}
 	delay := lifecycle.Backoff(j.spec.Retry, j.Generation-1, s.cfg.Seed, workload.RunID{Job: j.ID, Generation: j.Generation})

@@ -19,17 +19,29 @@ func (s *State) sweepJobs() {
 	for budget > 0 && len(s.sweeping) > 0 {
 		j := s.sweeping[0]
 		budget -= s.sweepSlice(j, budget)
-		if j.sweep >= 0 {
+		if int(j.sweep) < len(j.tasks) {
 			return // out of budget: go on here in the next Step
 		}
 		s.sweeping = s.sweeping[1:]
+		j.sweep = -1
+		s.swept(j)
 	}
 	if len(s.sweeping) == 0 {
 		s.sweeping = nil
 	}
 }
 
-// sweepSlice looks at up to budget instances of the job and returns how many it looked at.
+// swept does what had to wait for the end of a sweep; it may begin another one.
+func (s *State) swept(j *job) {
+	if j.expiring {
+		s.eraseJob(j)
+		return
+	}
+	s.gangMayRestart(j)
+	s.jobMayEnd(j)
+}
+
+// sweepSlice looks at up to budget instances of the job and returns how many it looked at, at least one.
 func (s *State) sweepSlice(j *job, budget int) int {
 	looked := 0
 	for ; looked < budget && int(j.sweep) < len(j.tasks); looked++ {
@@ -42,15 +54,6 @@ func (s *State) sweepSlice(j *job, budget int) int {
 			s.kill(j, i, workload.ReasonGangFailed)
 		default:
 			s.pursue(j, i)
-		}
-	}
-	if int(j.sweep) >= len(j.tasks) {
-		j.sweep = -1
-		if j.expiring {
-			s.eraseJob(j)
-		} else {
-			s.gangMayRestart(j)
-			s.jobMayEnd(j)
 		}
 	}
 	return max(looked, 1)
@@ -148,7 +151,7 @@ func (s *State) stop(j *job, goal Goal, reason workload.Reason) {
 // starts anew.
 func (s *State) expire(j *job) {
 	if s.jobs[j.ID] != j || !j.State.Terminal() || j.expiring {
-		return
+		return // erased meanwhile, or about to be
 	}
 	j.expiring = true
 	s.startSweep(j)

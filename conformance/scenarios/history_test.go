@@ -1,0 +1,220 @@
+package scenarios
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// TestRandomHistories drives a cell through commands drawn at random, crashes among them. The checks of world hold after every step;
+// then everything is mended, and all work must come to its end. A failure prints the commands as a scenario.
+func TestRandomHistories(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		h := &history{rt: rt}
+		h.w = newWorld(t)
+		defer func() {
+			if r := recover(); r != nil {
+				rt.Fatalf("%v\nthe history:\n%s", r, strings.Join(h.lines, "\n"))
+			}
+		}()
+		h.w.fatal = func(message string) { panic(message) }
+		h.do("cluster c r1.a=1000:1000:2 r1.b=1000:1000 r2.c=2000:4000")
+		h.do("cluster d x=3000:3000")
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			h.random()
+		}
+		h.mend()
+	})
+}
+
+type history struct {
+	rt    *rapid.T
+	w     *world
+	lines []string
+	jobs  int
+	hosts int
+}
+
+func (h *history) do(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	h.lines = append(h.lines, line)
+	h.w.command(strings.Fields(line))
+	h.w.checkClusters()
+}
+
+func (h *history) pick(what string, choices ...string) string {
+	return rapid.SampledFrom(choices).Draw(h.rt, what)
+}
+
+func (h *history) number(what string, from, to int) int {
+	return rapid.IntRange(from, to).Draw(h.rt, what)
+}
+
+func (h *history) random() {
+	cluster := h.pick("cluster", "c", "d")
+	switch h.number("op", 0, 17) {
+	case 0, 1, 2, 3:
+		h.submit()
+	case 4, 5, 6:
+		if job := h.anyJob(); job != "" {
+			h.do("finish %s/%s exit=%d", job, h.pick("which", "0", "1", "2", "*"), h.number("exit", 0, 1))
+		}
+	case 7, 8:
+		h.do("advance %dms", h.number("ms", 1, 20_000))
+	case 9:
+		h.do("crash")
+	case 10:
+		if job := h.anyJob(); job != "" {
+			h.do("%s %s", h.pick("end", "stop", "delete", "restart"), job)
+		}
+	case 11:
+		h.do("%s %s", h.pick("link", "disconnect", "reconnect"), cluster)
+	case 12:
+		h.do("%s %s", h.pick("mood", "mute", "unmute", "stubborn", "mortal"), cluster)
+	case 13:
+		if hosts := h.w.clusters[cluster].hosts; len(hosts) > 0 {
+			h.do("lose-host %s %s", cluster, hosts[h.number("host", 0, len(hosts)-1)].Name)
+		}
+	case 14:
+		h.hosts++
+		h.do("host %s r%d.n%d=%d:1000", cluster, h.number("rack", 1, 3), h.hosts, h.number("cpu", 1, 3)*500)
+	case 15:
+		h.do("pool /p%d cpu=%d share=%d", h.number("pool", 0, 2), h.number("reserved", 0, 3)*500, h.number("share", 0, 3))
+	case 16:
+		h.do("delete-pool /p%d", h.number("pool", 0, 2))
+	case 17:
+		if hosts := h.w.clusters[cluster].hosts; len(hosts) > 0 {
+			h.do("%s %s/%s", h.pick("drain", "drain", "undrain"), cluster, hosts[h.number("host", 0, len(hosts)-1)].Name)
+		}
+	}
+}
+
+func (h *history) submit() {
+	pools := []string{"/default"}
+	for _, p := range h.w.state.Reader().Pools("/") {
+		if strings.HasPrefix(p.Path, "/p") {
+			pools = append(pools, p.Path)
+		}
+	}
+	h.jobs++
+	kind := h.pick("kind", "batch", "batch", "batch", "service", "daemon")
+	line := fmt.Sprintf("run j%d kind=%s pool=%s n=%d cpu=%d mem=%d priority=%d retries=%d", h.jobs, kind,
+		h.pick("pool", pools...), h.number("n", 1, 6), h.number("cpu", 0, 6)*100, h.number("mem", 0, 3)*100, h.number("priority", 0, 2), h.number("retries", 0, 3))
+	if kind != "daemon" && h.number("gang", 0, 3) == 0 {
+		line += " gang"
+	} else if kind == "batch" && h.number("windowed", 0, 2) == 0 {
+		line += fmt.Sprintf(" window=%d", h.number("window", 1, 3))
+	}
+	line += h.pick("flavour", "", "", "", " checked", " ports=2", " rack=r1", " on=d", " gpu=500", " gpu=1000", " deadline=30s", " big=0:700", " pinned")
+	h.do("%s", line)
+}
+
+func (h *history) anyJob() string {
+	jobs, _ := h.w.state.Reader().Jobs(0, 1<<20, scheduler.JobFilter{})
+	if len(jobs) == 0 {
+		return ""
+	}
+	return jobs[h.number("job", 0, len(jobs)-1)].Spec.Name
+}
+
+// mend makes the clusters healthy and large and lets every batch job run out: all of them must end, and every service must run.
+func (h *history) mend() {
+	for _, name := range h.w.clusterNames() {
+		h.do("mortal %s", name)
+		h.do("unmute %s", name)
+		h.do("reconnect %s", name)
+		for _, host := range slices.Clone(h.w.clusters[name].hosts) {
+			h.do("undrain %s/%s", name, host.Name)
+		}
+		h.do("host %s r1.new%s=100000:100000:16", name, name)
+		c := h.w.clusters[name]
+		for _, id := range c.order { // what was muted speaks at last
+			if r := c.runs[id]; !r.acked && !r.status.State.Traits().Terminal {
+				c.say(id, driver.Status{State: workload.RunRunning, Healthy: true})
+			}
+		}
+	}
+	h.w.settle()
+	for round := range 60 {
+		h.do("advance 30s")
+		open := 0
+		jobs, _ := h.w.state.Reader().Jobs(0, 1<<20, scheduler.JobFilter{})
+		for _, j := range jobs {
+			switch {
+			case j.State.Terminal(), h.mayWait(j):
+			case j.Spec.Kind == workload.Batch || j.Goal != scheduler.GoalRun:
+				open++
+				h.do("finish %s/*", j.Spec.Name)
+			case j.ByRun[workload.RunRunning] != j.Instances && j.Spec.Kind == workload.Service:
+				open++ // a daemon may wait for room on its host for ever
+			}
+		}
+		if open == 0 {
+			return
+		}
+		if round == 59 {
+			h.w.fatal(fmt.Sprintf("%d jobs do not come to their end:\n%s\n%s", open, h.w.showJobs(), h.explainAll()))
+		}
+	}
+}
+
+// mayWait excuses work that may not be preempted, or whose pool gets no more than a reservation that others use up.
+func (h *history) mayWait(j scheduler.JobView) bool {
+	if j.PoolPath == "/default" || j.Goal != scheduler.GoalRun {
+		return false
+	}
+	e, _ := h.w.state.Reader().Explain(j.ID)
+	switch e.Dominant {
+	case scheduler.PendingReservation, scheduler.PendingEntitlement, scheduler.PendingQueue, scheduler.PendingNeverFits:
+		return true
+	}
+	return false
+}
+
+func (h *history) explainAll() string {
+	var out strings.Builder
+	jobs, _ := h.w.state.Reader().Jobs(0, 1<<20, scheduler.JobFilter{})
+	for _, j := range jobs {
+		if !j.State.Terminal() {
+			fmt.Fprintf(&out, "%s\n%s%s", j.Spec.Name, h.w.showExplanation(j.Spec.Name), h.w.showTasks(j.Spec.Name))
+		}
+	}
+	return out.String()
+}
+
+// checkClusters holds the clusters against the cell: nothing over capacity, no instance twice, nothing alive that the cell gave up unless a
+// kill is due.
+func (w *world) checkClusters() {
+	live := map[[2]any]workload.RunID{}
+	for _, name := range w.clusterNames() {
+		c := w.clusters[name]
+		used := map[string]int64{}
+		for _, id := range c.order {
+			r := c.runs[id]
+			if r.acked || r.status.State.Traits().Terminal || c.lost || c.stubborn {
+				continue
+			}
+			key := [2]any{id.Job, id.Instance}
+			if other, twice := live[key]; twice {
+				w.fatal(fmt.Sprintf("instance %d of %s lives twice: %s and %s", id.Instance, id.Job, id, other))
+			}
+			live[key] = id
+			if job, ok := w.state.Reader().Job(id.Job); ok {
+				task, _ := w.state.Reader().Task(job.ID, id.Instance)
+				used[r.status.Host] += task.Needs[0]
+			}
+		}
+		for _, host := range c.hosts {
+			if used[host.Name] > host.Capacity["cpu_milli"] {
+				w.fatal(fmt.Sprintf("host %s/%s holds %d of %d", name, host.Name, used[host.Name], host.Capacity["cpu_milli"]))
+			}
+		}
+	}
+}

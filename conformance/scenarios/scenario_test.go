@@ -1,0 +1,452 @@
+package scenarios
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+var update = flag.Bool("update", false, "write what happens into the scenarios")
+
+// TestScenarios runs every story. A block is commands, a line "----", and what they print; "go test -update" records it anew.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { runScenario(t, file) })
+	}
+}
+
+func runScenario(t *testing.T, file string) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	var out strings.Builder
+	blocks := strings.Split(strings.TrimSpace(string(raw)), "\n\n")
+	for n, block := range blocks {
+		commands, want, _ := strings.Cut(block, "\n----")
+		want = strings.Trim(want, "\n")
+		got := w.block(commands)
+		if got != want && !*update {
+			t.Fatalf("%s, block %d:\n%s\n---- got\n%s\n---- want\n%s", file, n+1, commands, got, want)
+		}
+		if n > 0 {
+			out.WriteString("\n")
+		}
+		out.WriteString(commands + "\n")
+		if isStory(commands) {
+			continue
+		}
+		out.WriteString("----\n" + got)
+		if got != "" {
+			out.WriteString("\n")
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func isStory(block string) bool {
+	for line := range strings.Lines(block) {
+		if !strings.HasPrefix(line, "#") {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *world) block(commands string) string {
+	var out []string
+	for line := range strings.Lines(commands) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if text := strings.TrimRight(w.command(strings.Fields(line)), "\n"); text != "" {
+			out = append(out, text)
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+func (w *world) command(f []string) string {
+	args := parseArgs(f[1:])
+	switch f[0] {
+	case "cluster":
+		return w.addCluster(args)
+	case "host", "lose-host":
+		return w.changeHost(f[0], args)
+	case "disconnect", "reconnect", "mute", "unmute", "stubborn", "mortal":
+		return w.mood(f[0], args.word(w, 0))
+	case "finish":
+		return w.finish(args)
+	case "advance":
+		return w.advance(args.word(w, 0))
+	case "crash":
+		w.boot()
+		return ""
+	case "run", "plan":
+		return w.submit(f[0], args)
+	case "stop", "delete", "restart", "drain", "undrain", "pool", "delete-pool":
+		return w.mutate(f[0], args)
+	case "jobs", "tasks", "pools", "hosts", "explain", "changes":
+		return w.show(f[0], args)
+	}
+	w.fatal(fmt.Sprintf("unknown command %q", f[0]))
+	return ""
+}
+
+type arguments struct {
+	words []string
+	named map[string]string
+}
+
+func parseArgs(f []string) arguments {
+	a := arguments{named: map[string]string{}}
+	for _, word := range f {
+		if key, value, ok := strings.Cut(word, "="); ok {
+			a.named[key] = value
+		} else {
+			a.words = append(a.words, word)
+		}
+	}
+	return a
+}
+
+func (a arguments) word(w *world, n int) string {
+	if n >= len(a.words) {
+		w.fatal(fmt.Sprintf("argument %d is missing in %v", n+1, a))
+	}
+	return a.words[n]
+}
+
+func (a arguments) has(flag string) bool { return slices.Contains(a.words, flag) }
+
+func (a arguments) number(w *world, key string, otherwise int64) int64 {
+	text, ok := a.named[key]
+	if !ok {
+		return otherwise
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		w.fatal(fmt.Sprintf("%s: %v", key, err))
+	}
+	return n
+}
+
+func (a arguments) duration(w *world, key string) time.Duration {
+	if a.named[key] == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(a.named[key])
+	if err != nil {
+		w.fatal(err.Error())
+	}
+	return d
+}
+
+// addCluster reads "cluster NAME host=cpu:mem:gpus..." with hosts named by the key; "rack." prefixes give a rack: r1.a=...
+func (w *world) addCluster(a arguments) string {
+	c := &cluster{name: a.word(w, 0), runs: map[workload.RunID]*clusterRun{}}
+	for _, name := range sortedKeys(a.named) {
+		c.hosts = append(c.hosts, w.hostOf(name, a.named[name]))
+	}
+	w.clusters[c.name] = c
+	w.connect(c)
+	w.settle()
+	return ""
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func (w *world) hostOf(name, size string) driver.Host {
+	rack, _, _ := strings.Cut(name, ".")
+	parts := strings.Split(size, ":")
+	q := make([]int64, 3)
+	for n, p := range parts {
+		v, err := strconv.ParseInt(p, 10, 64)
+		if err != nil || n >= len(q) {
+			w.fatal(fmt.Sprintf("host %s: size %q", name, size))
+		}
+		q[n] = v
+	}
+	h := driver.Host{
+		Name: name, Ready: true, Attributes: map[string]string{"rack": rack},
+		Capacity: map[string]int64{"cpu_milli": q[0], "memory_mib": q[1], "gpu_milli": q[2] * 1000},
+		Ports:    []driver.PortRange{{First: 31000, Last: 31009}},
+	}
+	for range q[2] {
+		h.Devices = append(h.Devices, driver.Device{Model: "T4", Milli: 1000})
+	}
+	return h
+}
+
+func (w *world) changeHost(verb string, a arguments) string {
+	c := w.clusters[a.word(w, 0)]
+	if verb == "lose-host" {
+		name := a.word(w, 1)
+		c.hosts = slices.DeleteFunc(c.hosts, func(h driver.Host) bool { return h.Name == name })
+		for _, r := range c.runs {
+			if r.status.Host == name {
+				r.acked = true // gone with the host
+			}
+		}
+		c.inbox = append(c.inbox, shard.HostsUpdated{Removed: []string{name}})
+	}
+	for _, name := range sortedKeys(a.named) {
+		h := w.hostOf(name, a.named[name])
+		c.hosts = append(c.hosts, h)
+		c.inbox = append(c.inbox, shard.HostsUpdated{Changed: []driver.Host{h}})
+	}
+	w.settle()
+	return ""
+}
+
+func (w *world) mood(verb, name string) string {
+	c := w.clusters[name]
+	switch verb {
+	case "disconnect":
+		c.lost = true
+		c.inbox = append(c.inbox, shard.DriverLost{Reason: "the connection broke"})
+	case "reconnect":
+		c.lost = false
+		c.inbox = append(c.inbox, c.inventory())
+	case "mute", "unmute":
+		c.mute = verb == "mute"
+	case "stubborn", "mortal":
+		c.stubborn = verb == "stubborn"
+	}
+	w.settle()
+	return ""
+}
+
+// finish ends the live run of "job/instance", or of every instance with "job/*".
+func (w *world) finish(a arguments) string {
+	name, instance, _ := strings.Cut(a.word(w, 0), "/")
+	job := w.job(name)
+	for i := range job.Instances {
+		if instance != "*" && instance != strconv.Itoa(int(i)) {
+			continue
+		}
+		task, _ := w.state.Reader().Task(job.ID, i)
+		if !task.RunState.Live() {
+			continue
+		}
+		s := driver.Status{State: workload.RunSucceeded, Reason: workload.ReasonExited, ExitCode: int32(a.number(w, "exit", 0))}
+		if s.ExitCode != 0 {
+			s.State = workload.RunFailed
+		}
+		id := workload.RunID{Job: job.ID, Instance: i, Generation: task.Generation, Run: task.Run}
+		w.clusters[task.Cluster].say(id, s)
+	}
+	w.settle()
+	return ""
+}
+
+func (w *world) advance(by string) string {
+	d, err := time.ParseDuration(by)
+	if err != nil {
+		w.fatal(err.Error())
+	}
+	target := w.now + int64(d)
+	for {
+		next := w.wake
+		for _, c := range w.clusters {
+			if c.out.NextWake != 0 && (next == 0 || c.out.NextWake < next) {
+				next = c.out.NextWake
+			}
+		}
+		if next == 0 || next > target {
+			break
+		}
+		w.now = max(w.now, next)
+		for _, name := range w.clusterNames() {
+			if c := w.clusters[name]; c.out.NextWake != 0 && c.out.NextWake <= w.now {
+				c.inbox = append(c.inbox, shard.Wake{})
+			}
+		}
+		w.settle()
+	}
+	w.now = target
+	w.settle()
+	return ""
+}
+
+func (w *world) do(command scheduler.Command) scheduler.Answer {
+	w.token++
+	w.answers = nil
+	w.events = append(w.events, scheduler.Call{Token: w.token, Caller: scheduler.Caller{Principal: "ann"}, Command: command})
+	w.settle()
+	if len(w.answers) != 1 || w.answers[0].Token != w.token {
+		w.fatal(fmt.Sprintf("%T got %d answers", command, len(w.answers)))
+	}
+	return w.answers[0]
+}
+
+func (w *world) submit(verb string, a arguments) string {
+	spec := &workload.JobSpec{
+		Name: a.word(w, 0), Pool: w.pool(a.named["pool"]).Pool.ID, Kind: workload.Batch, Instances: uint32(a.number(w, "n", 1)),
+		Priority: int32(a.number(w, "priority", 0)), Gang: a.has("gang"), MaxRunning: uint32(a.number(w, "window", 0)),
+		Deadline: a.duration(w, "deadline"), Preemptible: !a.has("pinned"),
+		Retry: workload.RetryPolicy{MaxRetries: uint32(a.number(w, "retries", 0))},
+		Template: workload.TaskTemplate{
+			Command: []string{"work"}, KillGrace: 10 * time.Second,
+			Needs: resource.Vector{resource.CPU: a.number(w, "cpu", 100), resource.Memory: a.number(w, "mem", 0), resource.GPU: a.number(w, "gpu", 0)},
+		},
+	}
+	if a.has("checked") {
+		spec.Template.Health = &workload.HealthCheck{Exec: []string{"true"}}
+	}
+	for range a.number(w, "ports", 0) {
+		spec.Template.Ports = append(spec.Template.Ports, workload.Port{Name: fmt.Sprintf("p%d", len(spec.Template.Ports))})
+	}
+	if rack := a.named["rack"]; rack != "" {
+		spec.Placement.Constraints = []workload.Constraint{{Key: "rack", Op: workload.OpIn, Values: []string{rack}}}
+	}
+	if cluster := a.named["on"]; cluster != "" {
+		spec.Placement.Clusters = []string{cluster}
+	}
+	switch a.named["kind"] {
+	case "service":
+		spec.Kind, spec.Preemptible = workload.Service, a.has("preemptible")
+	case "daemon":
+		spec.Kind, spec.Instances, spec.Preemptible = workload.Daemon, 0, a.has("preemptible")
+	}
+	if text := a.named["big"]; text != "" { // big=INSTANCE:CPU overrides one instance
+		i, cpu, _ := strings.Cut(text, ":")
+		n, _ := strconv.Atoi(i)
+		c, _ := strconv.ParseInt(cpu, 10, 64)
+		spec.Overrides = []workload.Override{{Instance: uint32(n), Needs: &resource.Vector{resource.CPU: c}}}
+	}
+	if verb == "plan" {
+		return w.plan(spec)
+	}
+	w.nextID++
+	command := scheduler.SubmitJob{ID: workload.JobID{0: w.nextID}, Spec: spec, SpecBytes: 100}
+	if key := a.named["key"]; key != "" {
+		command.Idempotency = &scheduler.IdempotencyKey{Principal: "ann", Method: "CreateJob", Key: key}
+		command.RequestHash = [32]byte{0: byte(spec.Instances)}
+	}
+	answer := w.do(command)
+	switch {
+	case answer.Err != nil:
+		return refusal(answer.Err)
+	case answer.Existed:
+		return "was there already: " + answer.Job.ID.String()[:4]
+	}
+	return ""
+}
+
+func refusal(err *scheduler.Error) string {
+	text := err.Kind.String() + ": " + err.Error()
+	if err.Field != "" {
+		text = err.Field + ": " + text
+	}
+	return text
+}
+
+func (w *world) plan(spec *workload.JobSpec) string {
+	answer := w.do(scheduler.PlanJob{Spec: spec})
+	if answer.Err != nil {
+		return refusal(answer.Err)
+	}
+	p := answer.Plan
+	text := fmt.Sprintf("changes %d, checked %d, admitted %d, placeable %d", len(p.Changes), p.Checked, p.Admitted, p.Placeable)
+	for _, name := range sortedKeys(mapOf(p.Hosts)) {
+		text += fmt.Sprintf("\n%s %d", name, p.Hosts[name])
+	}
+	for _, r := range p.Pending {
+		text += fmt.Sprintf("\n%s %d: %s", r.Kind, r.Instances, r.Message)
+	}
+	return text
+}
+
+func mapOf(m map[string]int) map[string]string {
+	keys := map[string]string{}
+	for k := range m {
+		keys[k] = ""
+	}
+	return keys
+}
+
+func (w *world) job(name string) scheduler.JobView {
+	jobs, _ := w.state.Reader().Jobs(0, 1<<20, scheduler.JobFilter{Name: name})
+	if len(jobs) == 0 {
+		w.fatal(fmt.Sprintf("no job %s", name))
+	}
+	return jobs[len(jobs)-1]
+}
+
+func (w *world) pool(path string) scheduler.PoolView {
+	if path == "" {
+		path = "/default"
+	}
+	p, ok := w.state.Reader().Pool(path)
+	if !ok {
+		w.fatal(fmt.Sprintf("no pool %s", path))
+	}
+	return p
+}
+
+func (w *world) mutate(verb string, a arguments) string {
+	name := a.word(w, 0)
+	version := uint64(a.number(w, "version", 0))
+	var answer scheduler.Answer
+	switch verb {
+	case "stop", "delete":
+		answer = w.do(scheduler.StopJob{Job: w.job(name).ID, ExpectedVersion: version, Delete: verb == "delete"})
+	case "restart":
+		answer = w.do(scheduler.RestartJob{Job: w.job(name).ID, ExpectedVersion: version, Batch: uint32(a.number(w, "batch", 1))})
+	case "drain", "undrain":
+		cluster, host, _ := strings.Cut(name, "/")
+		answer = w.do(scheduler.DrainHost{Host: shard.HostID(cluster, host), Draining: verb == "drain"})
+	case "pool":
+		answer = w.do(w.applyPool(name, version, a))
+	case "delete-pool":
+		answer = w.do(scheduler.DeletePool{Path: name, ExpectedVersion: version})
+	}
+	if answer.Err != nil {
+		return refusal(answer.Err)
+	}
+	return ""
+}
+
+func (w *world) applyPool(path string, version uint64, a arguments) scheduler.ApplyPool {
+	w.nextID++
+	p := respool.Pool{Kind: respool.Elastic, Share: a.number(w, "share", 1), ReserveRest: a.has("rest")}
+	if a.has("static") {
+		p.Kind = respool.Static
+	}
+	p.Reservation[resource.CPU] = a.number(w, "cpu", 0)
+	if _, ok := a.named["limit"]; ok {
+		p.Limit = p.Limit.With(resource.CPU, a.number(w, "limit", 0))
+	}
+	return scheduler.ApplyPool{ID: workload.PoolID{0: w.nextID}, Path: path, Pool: p, ExpectedVersion: version}
+}

@@ -1,0 +1,138 @@
+package scenarios
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+func (w *world) show(what string, a arguments) string {
+	switch what {
+	case "jobs":
+		return w.showJobs()
+	case "tasks":
+		return w.showTasks(a.word(w, 0))
+	case "pools":
+		return w.showPools()
+	case "hosts":
+		return w.showHosts()
+	case "explain":
+		return w.showExplanation(a.word(w, 0))
+	}
+	return w.showChanges()
+}
+
+func (w *world) showJobs() string {
+	var out strings.Builder
+	jobs, _ := w.state.Reader().Jobs(0, 1<<20, scheduler.JobFilter{})
+	for _, j := range jobs {
+		fmt.Fprintf(&out, "%s %s", j.Spec.Name, j.State)
+		if j.Reason != workload.ReasonNone {
+			fmt.Fprintf(&out, " (%s)", j.Reason)
+		}
+		for state, n := range j.ByState {
+			if n > 0 {
+				fmt.Fprintf(&out, " %s=%d", workload.InstanceState(state), n)
+			}
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+func (w *world) showTasks(name string) string {
+	var out strings.Builder
+	job := w.job(name)
+	tasks, _ := w.state.Reader().Tasks(job.ID, 0, 1<<20, scheduler.TaskFilter{})
+	for _, t := range tasks {
+		fmt.Fprintf(&out, "%d %s", t.Instance, t.State)
+		if t.Run > 0 {
+			fmt.Fprintf(&out, " run %d.%d %s on %s", t.Generation, t.Run, t.RunState, t.HostName)
+		} else if t.HostName != "" {
+			fmt.Fprintf(&out, " for %s", t.HostName)
+		}
+		if t.Healthy {
+			out.WriteString(" healthy")
+		}
+		if t.Reason != workload.ReasonNone {
+			fmt.Fprintf(&out, " (%s)", t.Reason)
+		}
+		if t.State == workload.InstanceBackingOff && t.NotBefore > w.now {
+			fmt.Fprintf(&out, " in %v", time.Duration(t.NotBefore-w.now).Round(10*time.Millisecond))
+		}
+		if len(t.Ports) > 0 {
+			fmt.Fprintf(&out, " ports %v", t.Ports)
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+func (w *world) showPools() string {
+	var out strings.Builder
+	for _, p := range w.state.Reader().Pools("/") {
+		fmt.Fprintf(&out, "%s reserved %d entitled %d used %d demand %d jobs %d\n", p.Path, p.Reservation[resource.CPU],
+			p.Entitlement[resource.CPU], p.Usage[resource.CPU], p.Demand[resource.CPU], p.Jobs)
+	}
+	return out.String()
+}
+
+func (w *world) showHosts() string {
+	var out strings.Builder
+	hosts, _ := w.state.Reader().Hosts("", "", 1<<20)
+	for _, h := range hosts {
+		fmt.Fprintf(&out, "%s/%s used %d of %d, %d tasks", h.Cluster, h.Name, h.Used[resource.CPU], h.Summary.Capacity[resource.CPU], h.Tasks)
+		for text, on := range map[string]bool{" gone": !h.Present, " draining": h.Draining} {
+			if on {
+				out.WriteString(text)
+			}
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+func (w *world) showExplanation(name string) string {
+	e, _ := w.state.Reader().Explain(w.job(name).ID)
+	var out strings.Builder
+	if e.Position > 0 {
+		fmt.Fprintf(&out, "%d. of %d in the queue of %s\n", e.Position, e.Queued, e.Pool.Path)
+	}
+	for _, r := range e.Reasons {
+		fmt.Fprintf(&out, "%s %d: %s\n", r.Kind, r.Instances, r.Message)
+	}
+	return out.String()
+}
+
+// showChanges prints what watchers saw since it was last asked, one line for equal neighbours.
+func (w *world) showChanges() string {
+	var lines []string
+	for _, c := range w.changes {
+		var line string
+		switch c.Kind {
+		case scheduler.ChangeJob:
+			line = fmt.Sprintf("job %s %s", c.Name, c.JobState)
+		case scheduler.ChangeTask:
+			line = fmt.Sprintf("task %s/%d %s %s %s", c.Name, c.Run.Instance, c.State, c.RunState, c.Reason)
+		case scheduler.ChangePool:
+			line = "pool " + c.Name
+		case scheduler.ChangePoolDeleted:
+			line = "pool " + c.Name + " deleted"
+		case scheduler.ChangeHost:
+			line = "host " + c.Name
+		case scheduler.ChangeJobDeleted:
+			line = "job " + c.Name + " deleted"
+		}
+		if c.Principal != "" {
+			line += " by " + c.Principal
+		}
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	w.changes = nil
+	return strings.Join(slices.Compact(lines), "\n")
+}

@@ -1,0 +1,320 @@
+package scenarios
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// world is one cell with its clusters. Nothing in it happens but by a command or by what a command sets off.
+type world struct {
+	fatal    func(message string)
+	cfg      scheduler.Config
+	now      int64
+	state    *scheduler.State
+	image    *scheduler.Image // what is durable
+	clusters map[string]*cluster
+	events   []scheduler.Event
+	answers  []scheduler.Answer
+	changes  []scheduler.Change
+	wake     int64
+	names    *resource.Names
+	nextID   byte
+	token    uint64
+}
+
+// cluster is what a driver would speak for. Runs outlive the core.
+type cluster struct {
+	name     string
+	machine  *shard.Machine
+	out      shard.Output
+	epoch    shard.Epoch
+	hosts    []driver.Host
+	runs     map[workload.RunID]*clusterRun
+	order    []workload.RunID
+	token    driver.Token
+	lost     bool // the driver is out of contact
+	mute     bool // accepts launches and says nothing
+	stubborn bool // does not die of a kill
+	inbox    []shard.Message
+}
+
+type clusterRun struct {
+	status driver.Status
+	acked  bool
+	starts int
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{
+		fatal: func(message string) { t.Helper(); t.Fatal(message) }, now: int64(time.Second), clusters: map[string]*cluster{}, image: scheduler.NewImage(),
+		cfg: scheduler.Config{Cell: "test", Seed: 1, JobRetention: time.Hour},
+	}
+	w.boot()
+	return w
+}
+
+// boot starts a core on what is durable.
+func (w *world) boot() {
+	state, groups, err := scheduler.Start(w.cfg, w.image, w.image.Cell.Epoch+1, w.now)
+	if err != nil {
+		w.fatal(fmt.Sprintf("start: %v", err))
+	}
+	w.state = state
+	w.events, w.wake = nil, 0
+	w.commit(groups)
+	for _, name := range w.clusterNames() {
+		c := w.clusters[name]
+		w.connect(c)
+	}
+	w.settle()
+}
+
+func (w *world) clusterNames() []string {
+	names := make([]string, 0, len(w.clusters))
+	for name := range w.clusters {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// connect gives a cluster a fresh shard machine, as a restarted process would.
+func (w *world) connect(c *cluster) {
+	id := shard.ID(c.name + "/0")
+	m, err := shard.New(shard.Config{ID: id, Cluster: c.name})
+	if err != nil {
+		w.fatal(err.Error())
+	}
+	c.machine, c.inbox = m, nil
+	w.events = append(w.events, scheduler.ShardAttached{Shard: id, Cluster: c.name})
+	if !c.lost {
+		c.inbox = append(c.inbox, c.inventory())
+	}
+}
+
+func (c *cluster) inventory() shard.Message {
+	inv := driver.Inventory{Hosts: slices.Clone(c.hosts)}
+	for _, id := range c.order {
+		if r := c.runs[id]; !r.acked {
+			inv.Runs = append(inv.Runs, r.status)
+		}
+	}
+	return shard.InventoryArrived{Inventory: inv}
+}
+
+func (w *world) commit(groups []scheduler.Group) {
+	for _, g := range groups {
+		if g.Sequence != w.image.Sequence+1 {
+			w.fatal(fmt.Sprintf("group %d follows group %d", g.Sequence, w.image.Sequence))
+		}
+		if len(g.Writes) > 100 {
+			w.fatal(fmt.Sprintf("group %d has %d writes", g.Sequence, len(g.Writes)))
+		}
+		w.image.ApplyGroup(g)
+		for _, wr := range g.Writes {
+			if c, ok := wr.Record.(scheduler.ChangesRecord); ok && !wr.Delete {
+				w.changes = append(w.changes, c.Changes...)
+			}
+		}
+	}
+}
+
+// settle runs the cell until nothing is left to do at this time.
+func (w *world) settle() {
+	const bound = 10_000
+	for n := range bound {
+		busy := false
+		for _, name := range w.clusterNames() {
+			busy = w.serve(w.clusters[name]) || busy
+		}
+		if len(w.events) > 0 || (w.wake != 0 && w.wake <= w.now) {
+			w.step()
+			busy = true
+		}
+		if !busy {
+			return
+		}
+		if n == bound-1 {
+			w.fatal(fmt.Sprintf("the cell does not come to rest: %d events, wake %d, now %d", len(w.events), w.wake, w.now))
+		}
+	}
+}
+
+func (w *world) step() {
+	events := w.events
+	w.events = nil
+	out := w.state.Step(w.now, events)
+	w.wake = out.Wake
+	w.effects(out.Internal)
+	w.commit(out.Groups)
+	w.effects(out.External)
+	w.check()
+}
+
+// check holds after every step.
+func (w *world) check() {
+	if got := w.state.Image(); !sameImage(got, w.image) {
+		w.fatal(fmt.Sprintf("the groups do not give the state:\n%s", imageDifference(got, w.image)))
+	}
+	reader := w.state.Reader()
+	charged := map[string]resource.Vector{}
+	jobs, _ := reader.Jobs(0, 1<<20, scheduler.JobFilter{})
+	for _, j := range jobs {
+		tasks, _ := reader.Tasks(j.ID, 0, 1<<20, scheduler.TaskFilter{})
+		for _, t := range tasks {
+			if t.State == workload.InstanceAdmitted || t.RunState.Live() {
+				charged[j.PoolPath] = charged[j.PoolPath].Add(t.Needs)
+			}
+		}
+	}
+	for _, p := range reader.Pools("/") {
+		if p.Path != "/" && len(reader.Pools(p.Path)) == 1 && p.Usage != charged[p.Path] {
+			w.fatal(fmt.Sprintf("pool %s is charged %v for %v", p.Path, p.Usage, charged[p.Path]))
+		}
+	}
+}
+
+// sameImage compares but for the clock of the cell's record, which only a write of that record moves.
+func sameImage(a, b *scheduler.Image) bool { return imageDifference(a, b) == "" }
+
+func imageDifference(a, b *scheduler.Image) string {
+	ca, cb := a.Cell, b.Cell
+	ca.Now, cb.Now = 0, 0
+	if len(ca.Named)+len(cb.Named) == 0 {
+		ca.Named, cb.Named = nil, nil
+	}
+	switch {
+	case !reflect.DeepEqual(ca, cb):
+		return fmt.Sprintf("cell %+v\n     %+v", ca, cb)
+	case !reflect.DeepEqual(a.Pools, b.Pools):
+		return fmt.Sprintf("pools %+v\n      %+v", a.Pools, b.Pools)
+	case !reflect.DeepEqual(a.Hosts, b.Hosts):
+		return fmt.Sprintf("hosts %+v\n      %+v", a.Hosts, b.Hosts)
+	case !reflect.DeepEqual(a.Idempotency, b.Idempotency):
+		return "idempotency"
+	case a.Sequence != b.Sequence:
+		return fmt.Sprintf("sequence %d, %d", a.Sequence, b.Sequence)
+	}
+	for id, ja := range a.Jobs {
+		jb := b.Jobs[id]
+		if jb == nil {
+			return fmt.Sprintf("job %s is not durable", id)
+		}
+		if !reflect.DeepEqual(ja.Job, jb.Job) {
+			return fmt.Sprintf("job %+v\n    %+v", ja.Job, jb.Job)
+		}
+		for i := range max(len(ja.Tasks), len(jb.Tasks)) {
+			var ta, tb scheduler.TaskRecord
+			if i < len(ja.Tasks) {
+				ta = ja.Tasks[i]
+			}
+			if i < len(jb.Tasks) {
+				tb = jb.Tasks[i]
+			}
+			if !reflect.DeepEqual(ta, tb) {
+				return fmt.Sprintf("task %+v\n     %+v", ta, tb)
+			}
+		}
+	}
+	for id, jb := range b.Jobs {
+		if a.Jobs[id] == nil && (jb.Job.ID != workload.JobID{}) {
+			return fmt.Sprintf("job %s is durable but gone", id)
+		}
+	}
+	return ""
+}
+
+func (w *world) effects(list []scheduler.Effect) {
+	for _, e := range list {
+		switch e := e.(type) {
+		case scheduler.Reply:
+			w.answers = append(w.answers, e.Answer)
+		case scheduler.ToShard:
+			name, _, _ := strings.Cut(string(e.Shard), "/")
+			c := w.clusters[name]
+			c.inbox = append(c.inbox, e.Message)
+		}
+	}
+}
+
+// serve lets a cluster's shard handle what waits for it.
+func (w *world) serve(c *cluster) bool {
+	if len(c.inbox) == 0 {
+		return false
+	}
+	inbox := c.inbox
+	c.inbox = nil
+	for _, m := range inbox {
+		c.machine.Handle(w.now, m, &c.out)
+		for _, r := range c.out.Replies {
+			w.events = append(w.events, scheduler.ShardReplied{Shard: shard.ID(c.name + "/0"), Epoch: c.out.Epoch, Reply: r})
+		}
+		for _, call := range c.out.Calls {
+			w.call(c, call)
+		}
+	}
+	return true
+}
+
+func (w *world) call(c *cluster, call shard.Call) {
+	if c.lost {
+		return
+	}
+	switch call := call.(type) {
+	case shard.LaunchCall:
+		for _, l := range call.Launches {
+			if r := c.runs[l.Run]; r != nil {
+				w.fatal(fmt.Sprintf("run %s was launched twice", l.Run))
+			}
+			c.runs[l.Run] = &clusterRun{starts: 1, status: driver.Status{Run: l.Run, Host: l.Host, State: workload.RunStarting}}
+			c.order = append(c.order, l.Run)
+			if !c.mute {
+				c.say(l.Run, driver.Status{State: workload.RunRunning, Healthy: l.Health == nil})
+			}
+		}
+	case shard.KillCall:
+		for _, k := range call.Kills {
+			r := c.runs[k.Run]
+			switch {
+			case r == nil || r.acked:
+				c.inbox = append(c.inbox, shard.StatusesArrived{Statuses: []driver.Status{{
+					Run: k.Run, State: workload.RunLost, Reason: workload.ReasonNotFound,
+				}}})
+			case r.status.State.Traits().Terminal || c.stubborn:
+			default:
+				c.say(k.Run, driver.Status{State: workload.RunKilled, Signal: 15})
+			}
+		}
+	case shard.AckCall:
+		for _, token := range call.Tokens {
+			for _, r := range c.runs {
+				if r.status.Token == token && r.status.State.Traits().Terminal {
+					r.acked = true
+				}
+			}
+		}
+	case shard.ReconcileCall:
+	}
+}
+
+// say makes the cluster report a run.
+func (c *cluster) say(id workload.RunID, s driver.Status) {
+	r := c.runs[id]
+	c.token++
+	s.Run, s.Host, s.Token = id, r.status.Host, c.token
+	r.status = s
+	if !c.lost {
+		c.inbox = append(c.inbox, shard.StatusesArrived{Statuses: []driver.Status{s}})
+	}
+}
