@@ -18,7 +18,15 @@ import (
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner/shim"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// serverRoot, when set, makes the test binary a server for crash tests: see crashServer.
+const serverRoot = "PACELINE_TEST_SERVER_ROOT"
+
+func TestMain(m *testing.M) {
+	if root := os.Getenv(serverRoot); root != "" {
+		crashServer(root)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds every wait for a real process.
 const patience = 20 * time.Second
