@@ -1,0 +1,492 @@
+package shard_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// The model is a shard as a reader of message.go would write it down: two maps of who holds what, and the few rules that change them.
+// TestModel plays random histories on the machine and on the model and compares every answer and, after every step, the books.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newModel(rt)
+		if rapid.Bool().Draw(rt, "fromTheStart") { // else most histories would be over before it is ready
+			m.inventory(rt)
+			m.assign(rt)
+			m.replay(rt)
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"":            m.checkBooks,
+			"assign":      m.assign,
+			"replay":      m.replay,
+			"place":       m.place,
+			"launch":      m.launch,
+			"release":     m.release,
+			"wait":        m.wait,
+			"status":      m.status,
+			"acknowledge": m.acknowledge,
+			"lose":        m.lose,
+			"inventory":   m.inventory,
+			"fail":        m.failLaunch,
+			"removeHost":  m.removeHost,
+			"addHost":     m.addHost,
+		})
+	})
+}
+
+const modelHostCPU = 4000
+
+// modelRoom is what a lease or a live run holds.
+type modelRoom struct {
+	host    string
+	class   *placement.Class
+	expires int64 // of a lease
+	bound   bool  // of a run: the core has it
+	heard   bool  // of a run: some status of it came
+	sentAt  int   // of a run: inventories before its launch
+}
+
+type model struct {
+	machine *shard.Machine
+	out     shard.Output
+	now     int64
+	epoch   shard.Epoch
+	classes []*placement.Class
+
+	hosts     map[string]bool
+	connected bool
+	replayed  bool
+	arrived   int // inventories
+	leases    map[shard.Lease]modelRoom
+	runs      map[workload.RunID]modelRoom
+	ended     map[workload.RunID]driver.Status // terminal, not acknowledged
+
+	sent      map[workload.RunID]int // launches that reached the driver
+	lastLease shard.Lease
+	nextRun   uint32
+	nextToken driver.Token
+	batch     uint64
+}
+
+func newModel(t *rapid.T) *model {
+	machine, err := shard.New(shard.Config{ID: "c/0", Cluster: "c", Placers: placers{string(workload.StrategyBestFit): firstFit{}}, Reconciles: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &model{
+		machine: machine, hosts: map[string]bool{}, leases: map[shard.Lease]modelRoom{}, runs: map[workload.RunID]modelRoom{},
+		ended: map[workload.RunID]driver.Status{}, sent: map[workload.RunID]int{},
+	}
+	for _, cpu := range []int64{500, 1000, 1700} {
+		spec := &workload.JobSpec{Kind: workload.Batch}
+		spec.Template.Needs[resource.CPU] = cpu
+		m.classes = append(m.classes, placement.NewClass(workload.JobID{1}, spec, nil))
+	}
+	return m
+}
+
+func (m *model) ready() bool { return m.connected && m.replayed }
+
+// handle passes a message on and checks what holds for every answer.
+func (m *model) handle(t *rapid.T, message shard.Message) {
+	m.machine.Handle(m.now, message, &m.out)
+	maps.DeleteFunc(m.leases, func(_ shard.Lease, r modelRoom) bool { return r.expires <= m.now })
+	for _, call := range m.out.Calls {
+		if c, ok := call.(shard.LaunchCall); ok {
+			for _, l := range c.Launches {
+				if m.sent[l.Run]++; m.sent[l.Run] > 1 {
+					t.Fatalf("run %v was sent to the driver twice", l.Run)
+				}
+			}
+		}
+	}
+	next := int64(0)
+	for _, l := range m.leases {
+		if next == 0 || l.expires < next {
+			next = l.expires
+		}
+	}
+	switch message.(type) {
+	case shard.StatusesArrived, shard.Acknowledge, shard.Wake, shard.DriverLost: // change no lease
+		if m.out.NextWake != next {
+			t.Fatalf("asks to be woken at %d, its first lease runs out at %d", m.out.NextWake, next)
+		}
+	}
+}
+
+// checkBooks compares the room in the table with the sum of what is held.
+func (m *model) checkBooks(t *rapid.T) {
+	table := m.machine.Table()
+	if table.Len() != len(m.hosts) {
+		t.Fatalf("the table has %d hosts, not %d", table.Len(), len(m.hosts))
+	}
+	for name := range m.hosts {
+		row, ok := table.Lookup(shard.HostID("c", name))
+		if !ok {
+			t.Fatalf("host %s is not in the table", name)
+		}
+		want := int64(modelHostCPU)
+		for _, l := range m.leases {
+			if l.host == name {
+				want -= l.class.Needs[resource.CPU]
+			}
+		}
+		for _, r := range m.runs {
+			if r.host == name {
+				want -= r.class.Needs[resource.CPU]
+			}
+		}
+		if free := table.Free(row)[resource.CPU]; free != want {
+			t.Fatalf("host %s has %d free, the model says %d", name, free, want)
+		}
+	}
+}
+
+func (m *model) assign(t *rapid.T) {
+	m.epoch.Shard++
+	m.handle(t, shard.Assign{Epoch: m.epoch})
+	m.replayed = false
+	clear(m.leases)
+	for id, r := range m.runs {
+		r.bound = false
+		m.runs[id] = r
+	}
+}
+
+// replay tells the machine of the runs that the core remembers, which may be fewer than there are.
+func (m *model) replay(t *rapid.T) {
+	if m.replayed || m.epoch == (shard.Epoch{}) {
+		return
+	}
+	message := shard.Replay{Epoch: m.epoch, Done: true}
+	for _, id := range sortedRuns(m.runs) {
+		if rapid.IntRange(0, 9).Draw(t, "forgotten") == 0 {
+			continue
+		}
+		r := m.runs[id]
+		r.bound = true
+		m.runs[id] = r
+		message.Bound = append(message.Bound, shard.BoundRun{Run: id, Host: shard.HostID("c", r.host), Class: r.class})
+	}
+	m.replayed = true
+	m.handle(t, message)
+	if m.connected {
+		m.checkMerge(t, func(workload.RunID) bool { return true })
+	}
+}
+
+// checkMerge applies what a merge means, where known says whether the cluster's inventory has a run that was heard of.
+func (m *model) checkMerge(t *rapid.T, known func(workload.RunID) bool) {
+	var missing, asked []workload.RunID
+	for _, id := range sortedRuns(m.runs) {
+		r := m.runs[id]
+		switch {
+		case r.heard && known(id):
+		case !r.heard && r.sentAt == m.arrived: // on its way
+		case !r.heard:
+			asked = append(asked, id)
+		default:
+			if r.bound {
+				missing = append(missing, id)
+			}
+			delete(m.runs, id)
+		}
+	}
+	if got := collect(m.out.Replies, func(r shard.RunsMissing) []workload.RunID { return r.Runs }); !slices.Equal(got, missing) {
+		t.Fatalf("reported %v as missing, the model says %v", got, missing)
+	}
+	if got := collect(m.out.Calls, func(c shard.ReconcileCall) []workload.RunID { return c.Runs }); !slices.Equal(got, asked) {
+		t.Fatalf("asked the cluster for %v, the model says %v", got, asked)
+	}
+	if len(m.out.Replies) == 0 || m.out.Replies[len(m.out.Replies)-1] != shard.Reply(shard.Ready{}) {
+		t.Fatalf("a merge must end with ready: %v", m.out.Replies)
+	}
+}
+
+// collect joins a part of all elements of one type.
+func collect[Of, T, E any](list []Of, part func(T) []E) (all []E) {
+	for _, e := range list {
+		if v, ok := any(e).(T); ok {
+			all = append(all, part(v)...)
+		}
+	}
+	return all
+}
+
+func (m *model) place(t *rapid.T) {
+	m.batch++
+	r := shard.PlaceRequest{
+		Class: rapid.SampledFrom(m.classes).Draw(t, "class"), Count: rapid.IntRange(1, 6).Draw(t, "count"), Gang: rapid.Bool().Draw(t, "gang"),
+	}
+	m.handle(t, shard.Place{Epoch: m.epoch, Batch: m.batch, Requests: []shard.PlaceRequest{r}})
+	placed, ok := m.out.Replies[0].(shard.Placed)
+	if !ok || placed.Batch != m.batch || len(placed.Results) != 1 {
+		t.Fatalf("a batch was answered with %v", m.out.Replies)
+	}
+	result := placed.Results[0]
+	switch n := len(result.Assignments); {
+	case n+result.Refused != r.Count:
+		t.Fatalf("%d placed and %d refused of %d", n, result.Refused, r.Count)
+	case r.Gang && n != 0 && n != r.Count:
+		t.Fatalf("%d of a gang of %d were placed", n, r.Count)
+	case n > 0 && !m.ready():
+		t.Fatal("placed before it was ready")
+	}
+	for _, a := range result.Assignments {
+		if a.Lease <= m.lastLease {
+			t.Fatalf("lease %d was given before", a.Lease)
+		}
+		m.lastLease = a.Lease
+		m.leases[a.Lease] = modelRoom{host: m.hostNamed(t, a.Host), class: r.Class, expires: m.now + int64(shard.LeaseTTL)}
+	}
+	for name := range m.hosts {
+		row, _ := m.machine.Table().Lookup(shard.HostID("c", name))
+		if len(result.Assignments) > 0 && m.machine.Table().Free(row)[resource.CPU] < 0 && m.leaseOn(name, m.now+int64(shard.LeaseTTL)) {
+			t.Fatalf("host %s was overfilled", name)
+		}
+	}
+}
+
+func (m *model) leaseOn(host string, expires int64) bool {
+	for _, l := range m.leases {
+		if l.host == host && l.expires == expires {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) hostNamed(t *rapid.T, id workload.HostID) string {
+	for name := range m.hosts {
+		if shard.HostID("c", name) == id {
+			return name
+		}
+	}
+	t.Fatalf("placed on host %v, which is not there", id)
+	return ""
+}
+
+// launch sends one launch on any lease that was ever given, for a new run or one that was sent before.
+func (m *model) launch(t *rapid.T) {
+	lease := shard.Lease(rapid.Uint64Range(1, uint64(m.lastLease)+1).Draw(t, "lease"))
+	id := workload.RunID{Job: workload.JobID{1}, Instance: m.nextRun, Generation: 1, Run: 1}
+	if m.nextRun > 0 && rapid.IntRange(0, 4).Draw(t, "again") == 0 {
+		id.Instance = rapid.Uint32Range(0, m.nextRun-1).Draw(t, "run")
+	} else {
+		m.nextRun++
+	}
+	if _, here := m.runs[id]; !here && m.sent[id] > 0 {
+		return // a core never sends a run again that it was told the end of
+	}
+	room, held := m.leases[lease]
+	hostName := room.host
+	if !held {
+		hostName = "h0"
+	}
+	m.handle(t, shard.Launch{Epoch: m.epoch, Launches: []shard.LaunchRun{
+		{Lease: lease, HostID: shard.HostID("c", hostName), Launch: driver.Launch{Run: id}},
+	}})
+	refused := collect(m.out.Replies, func(r shard.LaunchRefused) []workload.RunID { return r.Runs })
+	launched := collect(m.out.Calls, func(c shard.LaunchCall) []driver.Launch { return c.Launches })
+	_, repeated := m.runs[id]
+	switch {
+	case !m.ready():
+		if len(refused) != 1 || len(launched) != 0 {
+			t.Fatalf("launched while not ready: %v %v", refused, launched)
+		}
+		if m.epoch != (shard.Epoch{}) {
+			delete(m.leases, lease)
+		}
+	case repeated:
+		if len(refused)+len(launched) != 0 {
+			t.Fatalf("a repeated launch was answered: %v %v", refused, launched)
+		}
+	case !held:
+		if len(refused) != 1 || len(launched) != 0 {
+			t.Fatalf("launched without a lease: %v %v", refused, launched)
+		}
+	default:
+		if len(refused) != 0 || len(launched) != 1 || launched[0].Host != room.host {
+			t.Fatalf("a good launch was not made: %v %v", refused, launched)
+		}
+		delete(m.leases, lease)
+		m.runs[id] = modelRoom{host: room.host, class: room.class, bound: true, sentAt: m.arrived}
+	}
+}
+
+func (m *model) release(t *rapid.T) {
+	lease := shard.Lease(rapid.Uint64Range(1, uint64(m.lastLease)+1).Draw(t, "lease"))
+	m.handle(t, shard.Release{Epoch: m.epoch, Leases: []shard.Lease{lease}})
+	delete(m.leases, lease)
+}
+
+func (m *model) wait(t *rapid.T) {
+	m.now += int64(time.Duration(rapid.IntRange(1, 20).Draw(t, "seconds")) * time.Second)
+	m.handle(t, shard.Wake{})
+}
+
+// status reports a live run's next state, or repeats an end.
+func (m *model) status(t *rapid.T) {
+	if len(m.runs) == 0 || !m.connected {
+		return
+	}
+	id := rapid.SampledFrom(sortedRuns(m.runs)).Draw(t, "run")
+	m.nextToken++
+	s := driver.Status{Run: id, Host: m.runs[id].host, Token: m.nextToken, State: workload.RunRunning}
+	if rapid.Bool().Draw(t, "ends") {
+		s.State = workload.RunSucceeded
+	}
+	r := m.runs[id]
+	m.handle(t, shard.StatusesArrived{Statuses: []driver.Status{s, s}})
+	if m.replayed {
+		statuses := collect(m.out.Replies, func(x shard.RunStatus) []driver.Status { return []driver.Status{x.Status} })
+		foreign := collect(m.out.Replies, func(x shard.Foreign) []driver.Status { return x.Statuses })
+		if r.bound && len(statuses) != 2 || !r.bound && len(foreign) != 2 {
+			t.Fatalf("a status of a run (bound: %v) was told as %v and %v", r.bound, statuses, foreign)
+		}
+	}
+	if s.State == workload.RunSucceeded {
+		delete(m.runs, id)
+		m.ended[id] = s
+		return
+	}
+	r.heard = true
+	m.runs[id] = r
+}
+
+func (m *model) acknowledge(t *rapid.T) {
+	if m.epoch == (shard.Epoch{}) {
+		return
+	}
+	message := shard.Acknowledge{Epoch: m.epoch}
+	for _, id := range sortedRuns(m.ended) {
+		message.Tokens = append(message.Tokens, m.ended[id].Token)
+	}
+	clear(m.ended)
+	m.handle(t, message)
+	if got := collect(m.out.Calls, func(c shard.AckCall) []driver.Token { return c.Tokens }); !slices.Equal(got, message.Tokens) {
+		t.Fatalf("acknowledged %v instead of %v", got, message.Tokens)
+	}
+	if stats := m.machine.Stats(); stats.Runs != len(m.runs) {
+		t.Fatalf("%d runs are remembered, %d live", stats.Runs, len(m.runs))
+	}
+}
+
+func (m *model) lose(t *rapid.T) {
+	m.connected = false
+	m.handle(t, shard.DriverLost{Reason: "gone"})
+}
+
+// inventory lists the hosts and most of the runs that were heard of.
+func (m *model) inventory(t *rapid.T) {
+	if len(m.hosts) == 0 {
+		m.hosts["h0"], m.hosts["h1"] = true, true
+	}
+	var inventory driver.Inventory
+	for _, name := range slices.Sorted(maps.Keys(m.hosts)) {
+		inventory.Hosts = append(inventory.Hosts, modelHost(name))
+	}
+	listed := map[workload.RunID]bool{}
+	for _, id := range sortedRuns(m.runs) {
+		if m.runs[id].heard && rapid.IntRange(0, 9).Draw(t, "listed") > 0 {
+			listed[id] = true
+			inventory.Runs = append(inventory.Runs, driver.Status{Run: id, Host: m.runs[id].host, State: workload.RunRunning})
+		}
+	}
+	m.connected = true
+	m.arrived++
+	m.handle(t, shard.InventoryArrived{Inventory: inventory})
+	if m.replayed {
+		m.checkMerge(t, func(id workload.RunID) bool { return listed[id] })
+		return
+	}
+	for id, r := range m.runs { // the merge to come will find them unknown; until then they keep their room
+		if r.heard && !listed[id] {
+			m.vanished(t, id)
+		}
+	}
+}
+
+// vanished has a run that the inventory left out end before the merge, so that the model need not remember which inventory knew it.
+func (m *model) vanished(t *rapid.T, id workload.RunID) {
+	m.nextToken++
+	s := driver.Status{Run: id, State: workload.RunLost, Token: m.nextToken}
+	m.handle(t, shard.StatusesArrived{Statuses: []driver.Status{s}})
+	delete(m.runs, id)
+	m.ended[id] = s
+}
+
+// failLaunch has the driver refuse a run that was sent and not heard of.
+func (m *model) failLaunch(t *rapid.T) {
+	for _, id := range sortedRuns(m.runs) {
+		r := m.runs[id]
+		if r.heard || !m.replayed {
+			continue
+		}
+		m.handle(t, shard.LaunchFailed{Runs: []workload.RunID{id}, Reason: "no"})
+		refused := collect(m.out.Replies, func(r shard.LaunchRefused) []workload.RunID { return r.Runs })
+		if r.bound != slices.Contains(refused, id) {
+			t.Fatalf("the failed launch of %v (bound: %v) was told as %v", id, r.bound, refused)
+		}
+		delete(m.runs, id)
+		return
+	}
+}
+
+func (m *model) removeHost(t *rapid.T) {
+	if len(m.hosts) < 2 || !m.connected {
+		return
+	}
+	name := rapid.SampledFrom(slices.Sorted(maps.Keys(m.hosts))).Draw(t, "host")
+	m.handle(t, shard.HostsUpdated{Removed: []string{name}})
+	delete(m.hosts, name)
+	maps.DeleteFunc(m.leases, func(_ shard.Lease, r modelRoom) bool { return r.host == name })
+	lost := collect(m.out.Replies, func(x shard.RunStatus) []workload.RunID {
+		if x.Status.State != workload.RunLost {
+			t.Fatalf("a run on a removed host is %v", x.Status.State)
+		}
+		return []workload.RunID{x.Status.Run}
+	})
+	var want []workload.RunID
+	for _, id := range sortedRuns(m.runs) {
+		if m.runs[id].host != name {
+			continue
+		}
+		if m.runs[id].bound && m.replayed {
+			want = append(want, id)
+		}
+		delete(m.runs, id)
+	}
+	if !slices.Equal(lost, want) {
+		t.Fatalf("lost with their host: %v, the model says %v", lost, want)
+	}
+}
+
+func (m *model) addHost(t *rapid.T) {
+	if len(m.hosts) > 4 || !m.connected {
+		return
+	}
+	name := fmt.Sprintf("h%d", rapid.IntRange(0, 9).Draw(t, "host"))
+	m.hosts[name] = true
+	m.handle(t, shard.HostsUpdated{Changed: []driver.Host{modelHost(name)}})
+}
+
+func modelHost(name string) driver.Host {
+	return driver.Host{Name: name, Ready: true, Capacity: map[string]int64{"cpu_milli": modelHostCPU}}
+}
+
+func sortedRuns[V any](runs map[workload.RunID]V) []workload.RunID {
+	return slices.SortedFunc(maps.Keys(runs), func(a, b workload.RunID) int { return cmp.Compare(a.Instance, b.Instance) })
+}
