@@ -125,7 +125,7 @@ func (s *search) tooSmall(anchor *term, count int) map[uint32]bool {
 func (s *search) placeInRegions(count int) []Assignment {
 	moving := s.moving()
 	regions := s.regions(moving)
-	placed := make([]Assignment, 0, count)
+	var placed []Assignment
 	for len(placed) < count {
 		s.measure()
 		i := cheapest(regions, moving)

@@ -227,6 +227,9 @@ func (s *search) placeLocal(count int) []Assignment {
 		return []Assignment{s.take(best.row)}
 	}
 	heap := s.bestOf(count)
+	if len(heap) == 0 {
+		return nil
+	}
 	placed := make([]Assignment, 0, count)
 	for len(placed) < count && len(heap) > 0 {
 		row := heap[0].row
