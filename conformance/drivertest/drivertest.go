@@ -227,10 +227,10 @@ func (s *session) kill(grace time.Duration, runs ...workload.RunID) {
 func (s *session) running(id workload.RunID) driver.Status {
 	s.Helper()
 	s.await(fmt.Sprintf("run %s running", id), func() bool {
-		last, _ := s.sink.last(id)
+		last := s.sink.last(id)
 		return last.State == workload.RunRunning || last.State.Traits().Terminal
 	})
-	last, _ := s.sink.last(id)
+	last := s.sink.last(id)
 	if last.State != workload.RunRunning {
 		s.Fatalf("run %s never ran: %+v", id, last)
 	}
@@ -241,7 +241,7 @@ func (s *session) running(id workload.RunID) driver.Status {
 func (s *session) terminal(id workload.RunID) driver.Status {
 	s.Helper()
 	s.await(fmt.Sprintf("the end of run %s", id), func() bool {
-		last, _ := s.sink.last(id)
+		last := s.sink.last(id)
 		return last.State.Traits().Terminal
 	})
 	for i, l := range s.live {
@@ -250,7 +250,7 @@ func (s *session) terminal(id workload.RunID) driver.Status {
 			break
 		}
 	}
-	last, _ := s.sink.last(id)
+	last := s.sink.last(id)
 	return last
 }
 

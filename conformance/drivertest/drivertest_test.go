@@ -10,10 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/paceline-sched/paceline/conformance/drivertest"
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/workload"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fault is one way in which toy breaks the contract.
 type fault string
@@ -47,7 +51,8 @@ type toyRun struct {
 
 // world is a small cluster for the kit to be tried on. What a run does is its command's first word.
 type world struct {
-	fault fault
+	fault   fault
+	release chan struct{} // closed at the end, to free what a fault held
 
 	mu    sync.Mutex
 	token driver.Token
@@ -98,7 +103,7 @@ func (t *toy) say(call func()) { t.calls <- call }
 
 func (t *toy) serve(ctx context.Context) {
 	if t.fault == leaks {
-		go func() { <-time.After(time.Minute) }()
+		go func() { <-t.release }()
 	}
 	for {
 		select {
@@ -219,7 +224,12 @@ func (t *toy) Reconcile(_ context.Context, runs []workload.RunID) error {
 	return nil
 }
 
-func (t *toy) Wait() { <-t.done }
+func (t *toy) Wait() {
+	select {
+	case <-t.done:
+	case <-t.release:
+	}
+}
 
 var toyWork = drivertest.Work{
 	Exit:    func(l *driver.Launch, code int32) { l.Command = []string{fmt.Sprint("exit ", code)} },
@@ -229,13 +239,14 @@ var toyWork = drivertest.Work{
 	},
 }
 
-func newToy(f fault) drivertest.Cluster {
-	w := &world{fault: f, runs: map[workload.RunID]*toyRun{}}
+func newToy(t testing.TB, f fault) drivertest.Cluster {
+	w := &world{fault: f, release: make(chan struct{}), runs: map[workload.RunID]*toyRun{}}
+	t.Cleanup(func() { close(w.release) })
 	return drivertest.Cluster{Connect: w.connect, Work: toyWork, Patience: 100 * time.Millisecond}
 }
 
 func TestAGoodDriverPasses(t *testing.T) {
-	drivertest.Run(t, func(testing.TB) drivertest.Cluster { return newToy(none) })
+	drivertest.Run(t, func(t testing.TB) drivertest.Cluster { return newToy(t, none) })
 }
 
 // trial is a testing.TB whose failures are the result.
@@ -300,7 +311,7 @@ func TestTheKitCanFail(t *testing.T) {
 				t.Fatalf("there is no check %s", check)
 			}
 			b := &trial{TB: t}
-			b.try(func() { all[i].Run(b, newToy(f)) })
+			b.try(func() { all[i].Run(b, newToy(t, f)) })
 			for _, cleanup := range b.cleanups {
 				b.try(cleanup)
 			}

@@ -201,14 +201,15 @@ func (r *recorder) lostHost(name string) bool {
 	return slices.Contains(r.removed, name)
 }
 
-func (r *recorder) last(id workload.RunID) (driver.Status, bool) {
+// last returns the last status of a run; the zero one if there was none.
+func (r *recorder) last(id workload.RunID) driver.Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	history := r.statuses[id]
 	if len(history) == 0 {
-		return driver.Status{}, false
+		return driver.Status{}
 	}
-	return history[len(history)-1], true
+	return history[len(history)-1]
 }
 
 func (r *recorder) count(id workload.RunID) int {

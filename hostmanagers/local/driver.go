@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,9 +15,10 @@ import (
 	"sync"
 
 	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/telemetry"
 	"github.com/paceline-sched/paceline/core/workload"
-	"github.com/paceline-sched/paceline/hostmanagers/local/health"
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner"
+	"github.com/paceline-sched/paceline/hostmanagers/local/runner/health"
 )
 
 const (
@@ -86,7 +88,7 @@ func (d *Driver) Start(ctx context.Context, sink driver.Sink) (err error) {
 	r, err := runner.Open(runner.Config{
 		Root: d.cfg.Root, Executable: d.cfg.Executable, Starts: d.cfg.Starts, Logs: d.cfg.Logs,
 		KeepRuns: d.cfg.KeepRuns, KeepBytes: d.cfg.KeepBytes, Cgroup: d.cfg.Cgroup,
-		Admit: d.admit, Observe: d.observe, Logger: d.cfg.Logger, Now: d.cfg.Now,
+		Admit: d.admit, Observe: d.observe, Problem: d.problem, Now: d.cfg.Now,
 	})
 	if err != nil {
 		close(d.done)
@@ -108,6 +110,11 @@ func (d *Driver) Start(ctx context.Context, sink driver.Sink) (err error) {
 	close(d.seeded)
 	go d.deliver(ctx, sink, inventory)
 	return nil
+}
+
+// problem logs what the runner went on without.
+func (d *Driver) problem(p runner.Problem) {
+	d.cfg.Logger.Error("a run's files or processes are not as they should be", slog.String(telemetry.KeyRun, p.Run), slog.Any(telemetry.KeyError, p.Err))
 }
 
 // prepare sets up what needs the runner.
@@ -166,7 +173,7 @@ func (d *Driver) deliver(ctx context.Context, sink driver.Sink, inventory driver
 		case <-d.wake:
 		case <-ctx.Done():
 			if err := d.runner.Close(); err != nil {
-				d.cfg.Logger.Error("the runner did not close cleanly", "error", err)
+				d.cfg.Logger.Error("the runner did not close cleanly", slog.Any(telemetry.KeyError, err))
 			}
 			d.watches.Wait()
 			return
@@ -191,12 +198,12 @@ func (d *Driver) observe(run runner.Run) {
 func (d *Driver) take(run runner.Run) {
 	id, err := workload.ParseRunID(run.Spec.ID)
 	if err != nil {
-		d.cfg.Logger.Error("a run under the root is not Paceline's", "run", run.Spec.ID, "error", err)
+		d.cfg.Logger.Error("a run under the root is not Paceline's", slog.String(telemetry.KeyRun, run.Spec.ID), slog.Any(telemetry.KeyError, err))
 		return
 	}
 	o, err := ownerOf(run.Spec)
 	if err != nil {
-		d.cfg.Logger.Error("a run's launch is not known", "run", run.Spec.ID, "error", err)
+		d.cfg.Logger.Error("a run's launch is not known", slog.String(telemetry.KeyRun, run.Spec.ID), slog.Any(telemetry.KeyError, err))
 		// It is reported all the same, without its host.
 	}
 	d.mu.Lock()
@@ -257,7 +264,7 @@ func (d *Driver) watch(t *tracked, id workload.RunID, o *owner) {
 				return
 			}
 			// It is tried again when as many checks have failed again.
-			d.cfg.Logger.Error("an unhealthy run cannot be killed", "run", id.String(), "error", err)
+			d.cfg.Logger.Error("an unhealthy run cannot be killed", slog.String(telemetry.KeyRun, id.String()), slog.Any(telemetry.KeyError, err))
 		}
 	}()
 }
@@ -288,7 +295,7 @@ func (d *Driver) probe(id workload.RunID, o *owner) health.Probe {
 // healthy reports a run's first successful check.
 func (d *Driver) healthy(t *tracked, id workload.RunID) {
 	if err := d.runner.Mark(id.String()); err != nil {
-		d.cfg.Logger.Warn("a run's health will be asked anew after a restart", "run", id.String(), "error", err)
+		d.cfg.Logger.Warn("a run's health will be asked anew after a restart", slog.String(telemetry.KeyRun, id.String()), slog.Any(telemetry.KeyError, err))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

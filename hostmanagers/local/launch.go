@@ -109,7 +109,7 @@ func (d *Driver) admit(spec *shim.Spec) error {
 		return fmt.Errorf("there is no host %.80q: it was configured away, or is another cluster's", o.Host)
 	}
 	for _, p := range o.Ports {
-		listener, err := net.Listen("tcp", ":"+strconv.Itoa(int(p.Number)))
+		listener, err := new(net.ListenConfig).Listen(d.ctx, "tcp", ":"+strconv.Itoa(int(p.Number)))
 		if err != nil {
 			return fmt.Errorf("%s%d (%s) is in use by a process that Paceline did not give it to: %w", portTaken, p.Number, p.Name, err)
 		}

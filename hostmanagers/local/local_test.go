@@ -188,7 +188,7 @@ func TestWhatTheMachineRefuses(t *testing.T) {
 			t.Errorf("it ended as %+v, want reason %s", end, c.reason)
 		}
 	}
-	if err := d.Launch(context.Background(), []driver.Launch{{Run: runID(9), Host: "local-0"}}); err == nil {
+	if err := d.Launch(t.Context(), []driver.Launch{{Run: runID(9), Host: "local-0"}}); err == nil {
 		t.Error("a launch without a command was taken")
 	}
 }
@@ -243,7 +243,7 @@ func TestATokenFromBeforeARestartAcknowledgesNothing(t *testing.T) {
 	if second.Token <= first.Token {
 		t.Errorf("after a restart the token is %d, before it was %d", second.Token, first.Token)
 	}
-	if err := d.Acknowledge(context.Background(), []driver.Token{first.Token}); err != nil {
+	if err := d.Acknowledge(t.Context(), []driver.Token{first.Token}); err != nil {
 		t.Fatal(err)
 	}
 	d.close()
@@ -251,7 +251,7 @@ func TestATokenFromBeforeARestartAcknowledgesNothing(t *testing.T) {
 	if len(d.inventory.Runs) != 1 {
 		t.Errorf("an old token acknowledged the end")
 	}
-	if err := d.Acknowledge(context.Background(), []driver.Token{d.last[first.Run].Token}); err != nil {
+	if err := d.Acknowledge(t.Context(), []driver.Token{d.last[first.Run].Token}); err != nil {
 		t.Fatal(err)
 	}
 	if got := d.stdout(first.Run); got != "" {
@@ -311,12 +311,12 @@ func BenchmarkShortRuns(b *testing.B) {
 		for j := range launches {
 			launches[j] = driver.Launch{Run: runID(i*n + j + 1), Host: "local-0", Command: []string{"true"}}
 		}
-		if err := d.Launch(context.Background(), launches); err != nil {
+		if err := d.Launch(b.Context(), launches); err != nil {
 			b.Fatal(err)
 		}
 		for j := range launches {
 			s := d.ended(launches[j].Run)
-			if err := d.Acknowledge(context.Background(), []driver.Token{s.Token}); err != nil {
+			if err := d.Acknowledge(b.Context(), []driver.Token{s.Token}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -16,10 +16,10 @@ const unhealthy = "unhealthy: "
 // status says what a run's records mean. It has no token.
 func status(id workload.RunID, run *runner.Run, o *owner) driver.Status {
 	s := driver.Status{Run: id, Host: o.Host}
-	switch {
-	case run.Phase == runner.Accepted:
+	switch run.Phase {
+	case runner.Accepted:
 		s.State, s.At = workload.RunStarting, run.Spec.Accepted
-	case run.Phase == runner.Started:
+	case runner.Started:
 		s.State, s.At = workload.RunRunning, run.Start.At
 		s.Healthy = o.Health == nil || run.Marked
 	default:

@@ -204,7 +204,7 @@ func TestAHostOutOfContact(t *testing.T) {
 	w.heard("host sim-0 ready=false",
 		"01.000: 1 UNREACHABLE HOST_UNREACHABLE 0 0", "01.000: 2 UNREACHABLE HOST_UNREACHABLE 0 0", "01.000: 3 UNREACHABLE HOST_UNREACHABLE 0 0",
 		"01.000: 4 LOST HOST_UNREACHABLE 0 0")
-	w.check(w.driver.Kill(context.Background(), []driver.Kill{{Run: runID(3), Grace: time.Second}}))
+	w.check(w.driver.Kill(t.Context(), []driver.Kill{{Run: runID(3), Grace: time.Second}}))
 	w.check(w.HostUp("sim-0", false))
 	w.pass(time.Second)
 	w.heard("host sim-0 ready=true", "00.000: 1 RUNNING  0 0", "05.000: 2 SUCCEEDED EXITED 0 0", "10.000: 3 KILLED  143 15")
@@ -217,7 +217,7 @@ func TestAShorterGraceEndsARunSooner(t *testing.T) {
 	w.pass(0)
 	w.story()
 	kill := func(i int, grace time.Duration) {
-		w.check(w.driver.Kill(context.Background(), []driver.Kill{{Run: runID(i), Grace: grace}}))
+		w.check(w.driver.Kill(t.Context(), []driver.Kill{{Run: runID(i), Grace: grace}}))
 	}
 	kill(1, time.Hour)
 	kill(2, 2*time.Second)
@@ -246,7 +246,7 @@ func TestANewConnectionTakesOver(t *testing.T) {
 	old := w.driver
 	w.launch(1, 0, workload.Simulation{Duration: time.Minute})
 	w.connect()
-	if err := old.Launch(context.Background(), []driver.Launch{{Run: runID(2), Host: "sim-0"}}); err == nil {
+	if err := old.Launch(t.Context(), []driver.Launch{{Run: runID(2), Host: "sim-0"}}); err == nil {
 		t.Error("the old connection still launches")
 	}
 	if runs := w.inventories[len(w.inventories)-1].Runs; len(runs) != 1 || runs[0].State != workload.RunRunning {

@@ -51,7 +51,7 @@ func ReadInventory(r io.Reader, scale Scale) ([]driver.Host, error) {
 		if err != nil {
 			return nil, fmt.Errorf("unpack the inventory: %w", err)
 		}
-		defer unpacked.Close()
+		defer func() { _ = unpacked.Close() }()
 		buffered = bufio.NewReader(unpacked)
 	}
 	rows := csv.NewReader(io.LimitReader(buffered, maxInventoryBytes))

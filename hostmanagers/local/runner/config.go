@@ -3,7 +3,6 @@ package runner
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -45,9 +44,16 @@ type Config struct {
 	Admit func(*shim.Spec) error
 	// Observe hears of every phase of every run, in order per run, from one goroutine at a time. It must return quickly.
 	Observe func(Run)
-	Logger  *slog.Logger
+	// Problem hears of what the runner could not do and went on without, from any goroutine. It must return quickly.
+	Problem func(Problem)
 	// Now is the wall clock, for time stamps only.
 	Now func() time.Time
+}
+
+// Problem is something that the runner could not do, and went on without.
+type Problem struct {
+	Run string // concerned
+	Err error  // says what was attempted
 }
 
 // Validate fills in the defaults and reports what is out of range.
@@ -72,8 +78,8 @@ func (c *Config) Validate() error {
 	if c.Observe == nil {
 		c.Observe = func(Run) {}
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+	if c.Problem == nil {
+		c.Problem = func(Problem) {}
 	}
 	if c.Now == nil {
 		c.Now = time.Now

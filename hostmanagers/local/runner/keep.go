@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"io/fs"
 	"path/filepath"
 )
@@ -43,7 +44,7 @@ func (r *Runner) keep() {
 // the directory is in the way.
 func (r *Runner) remove(run *run) {
 	if err := r.discard(run); err != nil {
-		r.log.Error("a kept run's directory cannot be removed", "run", run.spec.ID, "error", err)
+		r.problem(run, fmt.Errorf("remove the directory of a kept run: %w", err))
 		return // it stays known, and is tried again after a restart
 	}
 	r.mu.Lock()

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -36,9 +37,6 @@ func (r *Runner) recover() error {
 	}
 	slices.SortStableFunc(r.waiting, func(a, b *run) int { return a.spec.Accepted.Compare(b.spec.Accepted) })
 	slices.SortStableFunc(r.retired, func(a, b *run) int { return a.exit.Ended.Compare(b.exit.Ended) })
-	if len(r.runs) > 0 {
-		r.log.Info("runs recovered", "runs", len(r.runs), "waiting", len(r.waiting), "kept", len(r.retired))
-	}
 	return nil
 }
 
@@ -102,7 +100,7 @@ func (r *Runner) recoverLive(run *run) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer closeQuietly(lock)
 	info, err := lock.Stat()
 	if err != nil {
 		return err
@@ -118,10 +116,14 @@ func (r *Runner) recoverLive(run *run) error {
 // readRun reads a run's records; nil: there is nothing to make a run of.
 func (r *Runner) readRun(id string) (*run, error) {
 	run := &run{dir: filepath.Join(r.cfg.Root, runsDir, id), spec: &shim.Spec{ID: id}}
-	if err := shim.Load(run.dir, shim.SpecFile, run.spec); err != nil || run.spec.ID != id {
+	err := shim.Load(run.dir, shim.SpecFile, run.spec)
+	if err == nil && run.spec.ID != id {
+		err = fmt.Errorf("its spec is that of run %.80q", run.spec.ID)
+	}
+	if err != nil {
 		run.spec = &shim.Spec{ID: id}
 		left := r.sweep(run)
-		r.log.Error("a run's directory is damaged; its processes are ended and it is set aside", "run", id, "left", left, "error", err)
+		r.problem(run, fmt.Errorf("its directory is damaged; it is set aside, and its processes are ended but for %d: %w", left, err))
 		return nil, r.setAside(run)
 	}
 	var start shim.Start
@@ -137,9 +139,8 @@ func (r *Runner) readRun(id string) (*run, error) {
 	case err == nil:
 		run.exit = &exit
 	case !errors.Is(err, fs.ErrNotExist):
-		r.log.Error("a run's exit record is damaged", "run", id, "error", err)
+		r.problem(run, err)
 	}
-	var err error
 	if run.acked, err = shim.Exists(run.dir, ackedFile); err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,6 +31,9 @@ const (
 	// sandboxVariable is set for every task to its working directory.
 	sandboxVariable = "PACELINE_SANDBOX"
 
+	// rootPatience bounds the wait for the root's lock.
+	rootPatience = time.Second
+
 	// writers bounds the directories being written at once; they share the disk's flushes.
 	writers = 16
 )
@@ -43,7 +45,6 @@ var ErrUnknown = errors.New("no such run")
 type Runner struct {
 	cfg    Config
 	boot   string
-	log    *slog.Logger
 	limits limits
 	lock   *os.File
 
@@ -85,7 +86,7 @@ func Open(cfg Config) (*Runner, error) {
 			return nil, fmt.Errorf("prepare the runner's root: %w", err)
 		}
 	}
-	lock, err := lockFile(filepath.Join(cfg.Root, rootLock))
+	lock, err := lockRoot(filepath.Join(cfg.Root, rootLock))
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, fmt.Errorf("the runs under %s are served by another process: stop it, or use another directory", cfg.Root)
 	}
@@ -93,7 +94,7 @@ func Open(cfg Config) (*Runner, error) {
 		return nil, fmt.Errorf("lock the runner's root: %w", err)
 	}
 	r := &Runner{
-		cfg: cfg, boot: boot, log: cfg.Logger, lock: lock, limits: detectLimits(cfg.Cgroup, cfg.Root),
+		cfg: cfg, boot: boot, lock: lock, limits: detectLimits(cfg.Cgroup, cfg.Root),
 		runs:    map[string]*run{},
 		toStart: make(signal, 1), toTell: make(signal, 1), toKeep: make(signal, 1),
 	}
@@ -139,6 +140,20 @@ func (r *Runner) Close() error {
 	r.work.Wait()
 	return r.lock.Close()
 }
+
+// lockRoot locks the root. A process that a killed server was about to start holds the server's files for the instant until it executes its
+// program, so a lock that is held is tried for a while.
+func lockRoot(path string) (lock *os.File, err error) {
+	for end := time.Now().Add(rootPatience); ; time.Sleep(firstLook) {
+		lock, err = lockFile(path)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(end) {
+			return lock, err
+		}
+	}
+}
+
+// problem reports what goes on without.
+func (r *Runner) problem(run *run, err error) { r.cfg.Problem(Problem{Run: run.spec.ID, Err: err}) }
 
 // lockFile opens a file and locks it; the lock lives as long as the open file does, in whatever process.
 func lockFile(path string) (*os.File, error) {
@@ -270,13 +285,13 @@ func (r *Runner) write(run *run) error {
 func (r *Runner) withdraw(fresh []*run) {
 	for _, run := range fresh {
 		if err := os.RemoveAll(filepath.Join(r.cfg.Root, newDir, run.spec.ID)); err != nil {
-			r.log.Error("a withdrawn run's directory cannot be removed", "run", run.spec.ID, "error", err)
+			r.problem(run, fmt.Errorf("remove the directory of a withdrawn run: %w", err))
 		}
 		if !run.written {
 			continue // what has its name is not ours
 		}
 		if err := r.discard(run); err != nil {
-			r.log.Error("a withdrawn run's directory cannot be removed", "run", run.spec.ID, "error", err)
+			r.problem(run, fmt.Errorf("remove the directory of a withdrawn run: %w", err))
 		}
 	}
 	r.mu.Lock()

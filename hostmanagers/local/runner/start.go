@@ -58,15 +58,27 @@ func (r *Runner) nextToStart() *run {
 	return run
 }
 
+// enqueue has a run started, or concluded if it turns out that it was started before.
+func (r *Runner) enqueue(run *run) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting = append(r.waiting, run)
+	r.toStart.set()
+}
+
 // begin starts one run's shim and waits until it has written what came of it. It starts nothing unless the lock file proves that nothing
 // was started before.
 func (r *Runner) begin(run *run) {
 	lock, err := lockFile(filepath.Join(run.dir, shim.LockFile))
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		r.own(func() { r.reattach(run) }) // a shim, or a process about to execute: either way it passes
+		return
+	}
 	if err != nil {
 		r.end(run, shim.LaunchFailed, "its lock file: "+err.Error())
 		return
 	}
-	defer lock.Close()
+	defer closeQuietly(lock)
 	if info, err := lock.Stat(); err != nil || info.Size() > 0 {
 		r.conclude(run) // a shim was there before
 		return
@@ -101,13 +113,13 @@ func (r *Runner) fork(run *run, lock *os.File) (handle *pidfd, ready *os.File, e
 	if err != nil {
 		return nil, nil, err
 	}
-	defer w.Close()
+	defer closeQuietly(w)
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		_ = ready.Close() // the error that counts is reported
 		return nil, nil, err
 	}
-	defer null.Close()
+	defer closeQuietly(null)
 	fd := -1
 	pid, err := syscall.ForkExec(r.cfg.Executable, []string{shim.Name, run.spec.ID}, &syscall.ProcAttr{
 		Dir:   run.dir,
@@ -175,10 +187,10 @@ func (r *Runner) reattach(run *run) {
 			r.attend(run, handle)
 			return
 		}
-		lock, err := lockFile(filepath.Join(run.dir, shim.LockFile))
-		if err == nil {
-			_ = lock.Close() // nothing was written
-			r.conclude(run)
+		if lock, err := lockFile(filepath.Join(run.dir, shim.LockFile)); err == nil {
+			// Nobody holds it now, so a start settles it: begin looks whether there was a shim.
+			closeQuietly(lock)
+			r.enqueue(run)
 			return
 		}
 		select {
@@ -208,6 +220,9 @@ func (r *Runner) attach(run *run) *pidfd {
 	return handle
 }
 
+// closeQuietly closes what was only read, or is written elsewhere: there is nothing that the error could mean.
+func closeQuietly(c io.Closer) { _ = c.Close() }
+
 // conclude takes in the exit record of a run whose shim is gone, and writes one if the shim could not.
 func (r *Runner) conclude(run *run) {
 	r.noteStart(run)
@@ -223,7 +238,7 @@ func (r *Runner) conclude(run *run) {
 		return
 	}
 	if left := r.sweep(run); left > 0 {
-		r.log.Error("processes of a run without a shim do not end", "run", run.spec.ID, "processes", left)
+		r.problem(run, fmt.Errorf("%d of its processes do not end, and its shim is gone", left))
 	}
 	r.end(run, shim.ShimDied, "its shim was ended by force; how the task fared is unknown. The shim's last words: "+words)
 }
@@ -248,7 +263,7 @@ func (r *Runner) end(run *run, verdict shim.Verdict, message string) {
 	}
 	if err := shim.Save(run.dir, shim.ExitFile, exit); err != nil {
 		// What it says stays true: a restart comes to the same conclusion.
-		r.log.Error("an exit record cannot be written", "run", run.spec.ID, "error", err)
+		r.problem(run, fmt.Errorf("write the exit record: %w", err))
 	}
 	if run.spec.Cgroup != "" && verdict != shim.Rebooted {
 		_ = os.Remove(run.spec.Cgroup) // it may never have been made

@@ -58,7 +58,7 @@ func endIfMarked(pid int, mark []byte) (ended, ours bool) {
 	if err != nil {
 		return false, false // ended meanwhile
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	if raw, err := os.ReadFile(environ); err != nil || !bytes.Contains(raw, mark) {
 		return false, false
 	}

@@ -17,9 +17,10 @@ import (
 const (
 	// Name is argv[0] of a shim; it is followed by the run's name. Nothing else makes a process a shim.
 	Name = "paceline-shim"
-	// LockFD and ReadyFD are the files that a shim inherits: the locked lock file, and a pipe that it closes once the start or exit
-	// record is written.
-	LockFD, ReadyFD = 3, 4
+	// LockFD is the locked lock file, which a shim inherits.
+	LockFD = 3
+	// ReadyFD is the pipe, also inherited, that a shim closes once the start record is written or will not be.
+	ReadyFD = 4
 
 	// Wake is the signal that makes a shim look at the kill request. By default a process ignores it, so one that arrives
 	// before the shim listens does no harm, and the shim looks once by itself then.
@@ -162,14 +163,19 @@ func (t *task) start() ([]pump, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer null.Close()
-	files, pumps := []uintptr{null.Fd()}, []pump(nil)
+	defer closeQuietly(null)
+	files, pumps, writers := []uintptr{null.Fd()}, []pump(nil), []*os.File(nil)
+	defer func() {
+		for _, w := range writers {
+			closeQuietly(w) // the task has its own
+		}
+	}()
 	for _, stream := range []string{"stdout", "stderr"} {
 		r, w, err := os.Pipe()
 		if err != nil {
 			return nil, err
 		}
-		defer w.Close()
+		writers = append(writers, w)
 		o := newOutput(".", stream, t.spec.Logs)
 		t.outputs = append(t.outputs, o)
 		p := pump{pipe: r, done: make(chan struct{})}
@@ -182,7 +188,7 @@ func (t *task) start() ([]pump, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open the run's cgroup: %w", err)
 		}
-		defer group.Close()
+		defer closeQuietly(group)
 		attributes.UseCgroupFD, attributes.CgroupFD = true, int(group.Fd())
 	}
 	// Pdeathsig speaks of the parent *thread*: this runs in init, on the main thread, which lives as long as the shim does.
@@ -417,6 +423,9 @@ func (t *task) finish() int {
 		if err = t.saveExit(); err == nil {
 			return 0
 		}
+		if errors.Is(err, os.ErrNotExist) {
+			break // the run's directory was removed: nobody will ask
+		}
 		time.Sleep(exitRetry)
 	}
 	fmt.Fprintln(os.Stderr, "the exit record cannot be written:", err)
@@ -439,6 +448,8 @@ func (t *task) saveExit() error {
 	}
 	return SyncDir(".")
 }
+
+func closeQuietly(f *os.File) { _ = f.Close() } // it was only read, or never ours to write
 
 func clip(s string) string {
 	if len(s) > maxMessage {

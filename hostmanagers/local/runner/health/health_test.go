@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/paceline-sched/paceline/core/workload"
-	"github.com/paceline-sched/paceline/hostmanagers/local/health"
+	"github.com/paceline-sched/paceline/hostmanagers/local/runner/health"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

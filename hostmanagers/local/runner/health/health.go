@@ -112,7 +112,7 @@ func HTTP(port uint16, path string) Probe {
 		if err != nil {
 			return err
 		}
-		defer response.Body.Close()
+		defer func() { _ = response.Body.Close() }()
 		// Reading a little lets a decent server end in peace; what it says does not matter.
 		_, _ = io.CopyN(io.Discard, response.Body, maxBody)
 		if response.StatusCode < 200 || response.StatusCode > 399 {
