@@ -1,0 +1,185 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/paceline-sched/paceline/sdk/client"
+	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
+)
+
+var errEnough = errors.New("seen enough")
+
+// collect watches until the events hold what is looked for, and returns them with the last cursor.
+func (c *testCell) collect(cl *client.Client, request *pacelinev1.WatchEventsRequest, enough func([]*pacelinev1.Event) bool) ([]*pacelinev1.Event, string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 20e9)
+	defer cancel()
+	var events []*pacelinev1.Event
+	var last string
+	err := cl.Watch(ctx, request, func(r *pacelinev1.WatchEventsResponse) error {
+		events = append(events, r.GetEvents()...)
+		last = r.GetCursor()
+		if enough(events) {
+			return errEnough
+		}
+		return nil
+	})
+	if !errors.Is(err, errEnough) {
+		c.t.Errorf("watch %v ended with %v after %v", request, err, events)
+	}
+	return events, last
+}
+
+func describe(e *pacelinev1.Event) string {
+	switch change := e.GetChange().(type) {
+	case *pacelinev1.Event_Job:
+		return fmt.Sprintf("job %s%s %v", change.Job.GetPool(), "/"+change.Job.GetJobName(), change.Job.GetState())
+	case *pacelinev1.Event_Task:
+		return fmt.Sprintf("task %d %v", change.Task.GetInstance(), change.Task.GetRunState())
+	case *pacelinev1.Event_Pool:
+		return fmt.Sprintf("pool %s deleted=%v", change.Pool.GetPool(), change.Pool.GetDeleted())
+	case *pacelinev1.Event_Host:
+		return "host " + change.Host.GetName()
+	}
+	return "?"
+}
+
+func has(events []*pacelinev1.Event, want string) bool {
+	for _, e := range events {
+		if describe(e) == want {
+			return true
+		}
+	}
+	return false
+}
+
+func TestWatchFromAList(t *testing.T) {
+	c := newTestCell(t, 4)
+	root := c.as(adminToken)
+	list, err := root.Jobs.ListJobs(t.Context(), connect.NewRequest(&pacelinev1.ListJobsRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.create(root, "name: a\ninstances: 2\nservice: {}\npreemptible: true\ntask: {command: [x]}"); err != nil {
+		t.Fatal(err)
+	}
+	// The job was made before the watch begins: the cursor brings what happened since the list.
+	request := &pacelinev1.WatchEventsRequest{Cursor: list.Msg.GetWatchCursor(), Pool: "/default"}
+	events, last := c.collect(root, request, func(events []*pacelinev1.Event) bool {
+		return has(events, "task 0 RUN_STATE_RUNNING") && has(events, "task 1 RUN_STATE_RUNNING") && has(events, "job /default/a JOB_STATE_RUNNING")
+	})
+	if len(events) == 0 {
+		t.FailNow()
+	}
+	if describe(events[0]) != "job /default/a JOB_STATE_PENDING" || events[0].GetPrincipal() != "root" {
+		t.Errorf("the first event is %v", events[0])
+	}
+	for i := 1; i < len(events); i++ {
+		if events[i].GetRevision() < events[i-1].GetRevision() {
+			t.Errorf("event %d is of an earlier revision than the one before", i)
+		}
+	}
+	// Resumed, it tells only what comes after.
+	request.Cursor = last
+	if _, err := root.Jobs.StopJob(t.Context(), connect.NewRequest(&pacelinev1.StopJobRequest{Job: "a"})); err != nil {
+		t.Fatal(err)
+	}
+	events, _ = c.collect(root, request, func(events []*pacelinev1.Event) bool { return has(events, "job /default/a JOB_STATE_STOPPED") })
+	if has(events, "job /default/a JOB_STATE_PENDING") {
+		t.Error("a resumed watch repeats what it told")
+	}
+	// With other filters the cursor is refused.
+	request.Pool = ""
+	err = root.Watch(t.Context(), request, func(*pacelinev1.WatchEventsResponse) error { return nil })
+	c.want("another watch's cursor", err, connect.CodeInvalidArgument, "other filters")
+	request.Cursor = "nonsense"
+	err = root.Watch(t.Context(), request, func(*pacelinev1.WatchEventsResponse) error { return nil })
+	c.want("a damaged cursor", err, connect.CodeInvalidArgument, "damaged")
+}
+
+func TestWatchShowsOnlyWhatMayBeSeen(t *testing.T) {
+	c := newTestCell(t, 4)
+	root, ads := c.as(adminToken), c.as(adsToken)
+	list, err := root.Pools.ListPools(t.Context(), connect.NewRequest(&pacelinev1.ListPoolsRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pool := range []string{`{path: /ads}`, `{path: /secret}`} {
+		if _, err := c.apply(root, pool); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pool := range []string{"/secret", "/ads"} {
+		if _, err := c.create(root, "name: a\npool: "+pool+"\nbatch: {}\ntask: {command: [x]}"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	request := &pacelinev1.WatchEventsRequest{Cursor: list.Msg.GetWatchCursor()}
+	events, _ := c.collect(ads, request, func(events []*pacelinev1.Event) bool { return has(events, "job /ads/a JOB_STATE_PENDING") })
+	for _, e := range events {
+		if pool := e.GetJob().GetPool() + e.GetTask().GetPool() + e.GetPool().GetPool(); pool != "/ads" && e.GetHost() == nil {
+			t.Errorf("a submitter in /ads is told of %v", e)
+		}
+	}
+	only := &pacelinev1.WatchEventsRequest{Cursor: list.Msg.GetWatchCursor(), Kinds: []pacelinev1.EventKind{pacelinev1.EventKind_EVENT_KIND_JOB}}
+	events, _ = c.collect(root, only, func(events []*pacelinev1.Event) bool { return has(events, "job /ads/a JOB_STATE_PENDING") })
+	for _, e := range events {
+		if e.GetJob() == nil {
+			t.Errorf("a watch of jobs is told of %s", describe(e))
+		}
+	}
+	err = ads.Watch(t.Context(), &pacelinev1.WatchEventsRequest{Pool: "/secret"}, func(*pacelinev1.WatchEventsResponse) error { return nil })
+	c.want("watching a pool out of sight", err, connect.CodeNotFound, "may not see it")
+}
+
+// TestWatchOfADeletedPool: the last event about a pool still says where it stood.
+func TestWatchOfADeletedPool(t *testing.T) {
+	c := newTestCell(t, 4)
+	root := c.as(adminToken)
+	if _, err := c.apply(root, `{path: /gone}`); err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan struct{})
+	done := make(chan struct{})
+	var begun bool
+	go func() {
+		defer close(done)
+		_, _ = c.collect(root, &pacelinev1.WatchEventsRequest{Pool: "/gone"}, func(events []*pacelinev1.Event) bool {
+			if !begun {
+				begun = true
+				close(told)
+			}
+			return has(events, "pool /gone deleted=true")
+		})
+	}()
+	<-told
+	if _, err := c.apply(root, `{path: /gone, share: 2}`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := root.Pools.DeletePool(t.Context(), connect.NewRequest(&pacelinev1.DeletePoolRequest{Pool: "/gone"})); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+}
+
+// TestStopEndsWatches: a server that stops does not wait for watches, and tells their clients to come back.
+func TestStopEndsWatches(t *testing.T) {
+	c := newTestCell(t, 4)
+	stream, err := c.as(adminToken).Events.WatchEvents(t.Context(), connect.NewRequest(&pacelinev1.WatchEventsRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close() //nolint:errcheck // a test
+	if !stream.Receive() {
+		t.Fatal(stream.Err())
+	}
+	c.stop()
+	for stream.Receive() {
+	}
+	c.want("after the stop", stream.Err(), connect.CodeUnavailable, "stopping")
+}
