@@ -1,0 +1,39 @@
+package shard
+
+import (
+	"time"
+
+	"github.com/paceline-sched/paceline/core/shard"
+)
+
+// Hooks are told what a runtime does. Any may be nil. They are called from the runtime's goroutines and must return quickly.
+type Hooks struct {
+	// Handled follows every message, on the loop's goroutine.
+	Handled func(HandledInfo)
+	// Called follows every call of the driver, on the caller's goroutine.
+	Called func(CallInfo)
+	// GaveUp says that a call's retries are used up, on the loop's goroutine.
+	GaveUp func(CallInfo)
+}
+
+// HandledInfo describes one step of the machine.
+type HandledInfo struct {
+	Message string // kind of the message, from a fixed set
+	Took    time.Duration
+	Replies int
+	Calls   int
+	// What waits now.
+	QueuedMessages int
+	QueuedReplies  int
+	QueuedCalls    int
+	Stats          shard.Stats
+}
+
+// CallInfo describes one call of the driver.
+type CallInfo struct {
+	Call    string // launch, kill, acknowledge or reconcile
+	Items   int    // runs or tokens in it
+	Attempt int    // from 1
+	Took    time.Duration
+	Err     error
+}
