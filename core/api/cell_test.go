@@ -155,12 +155,12 @@ func newTestCell(t *testing.T, room int) *testCell {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := server.Listen()
+	listener, err := server.Listen(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, endServing := context.WithCancel(context.Background())
-	running, endRunning := context.WithCancel(context.Background())
+	serving, endServing := context.WithCancel(context.WithoutCancel(t.Context()))
+	running, endRunning := context.WithCancel(context.WithoutCancel(t.Context()))
 	var served, ran sync.WaitGroup
 	served.Go(func() {
 		if err := server.Serve(serving, listener); err != nil {
@@ -284,7 +284,7 @@ func (c *testCell) fetch(path, token string) (int, string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer response.Body.Close() //nolint:errcheck // a test
+	defer response.Body.Close()
 	var b bytes.Buffer
 	if _, err := b.ReadFrom(response.Body); err != nil {
 		c.t.Fatal(err)

@@ -20,7 +20,10 @@ import (
 	"github.com/paceline-sched/paceline/core/telemetry"
 )
 
-const requestIDHeader = "X-Request-Id"
+const (
+	requestIDHeader = "X-Request-Id"
+	maxStackBytes   = 8 << 10 // of a panic's stack in the log
+)
 
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
@@ -85,7 +88,8 @@ func (e *edge) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		defer context.AfterFunc(e.stopping, func() { cancel(errStopping) })()
+		unhook := context.AfterFunc(e.stopping, func() { cancel(errStopping) })
+		defer unhook()
 		err = next(ctx, &validatingConn{StreamingHandlerConn: conn, access: c.access})
 		if err != nil && errors.Is(context.Cause(ctx), errStopping) {
 			return errStopping
@@ -142,8 +146,9 @@ func (e *edge) contain(c *call, recovered any) error {
 		panic(recovered)
 	}
 	e.trace.Panicked("api")
-	e.log.Error("a handler panicked", telemetry.KeyMethod, c.method, telemetry.KeyRequestID, c.requestID,
-		telemetry.KeyError, clip(fmt.Sprint(recovered), maxMessageBytes), telemetry.KeyStack, clip(string(debug.Stack()), 8<<10))
+	e.log.Error("a handler panicked", slog.String(telemetry.KeyMethod, c.method), slog.String(telemetry.KeyRequestID, c.requestID),
+		slog.String(telemetry.KeyError, clip(fmt.Sprint(recovered), maxMessageBytes)),
+		slog.String(telemetry.KeyStack, clip(string(debug.Stack()), maxStackBytes)))
 	return fmt.Errorf("panic in %s", c.method)
 }
 

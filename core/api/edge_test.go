@@ -299,7 +299,7 @@ func TestStrictJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer response.Body.Close() //nolint:errcheck // a test
+		defer response.Body.Close()
 		raw, err := io.ReadAll(response.Body)
 		if err != nil {
 			t.Fatal(err)

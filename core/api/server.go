@@ -91,10 +91,11 @@ func (s *Server) openTokens(trace *telemetry.Trace) (*auth.Tokens, error) {
 	return auth.Open(s.config.TokenFile, time.Now, func(err error) {
 		trace.TokensLoaded(err)
 		if err != nil {
-			s.log.Error("the token file was not read again; the former tokens hold", telemetry.KeyPath, s.config.TokenFile, telemetry.KeyError, err)
+			s.log.Error("the token file was not read again; the former tokens hold",
+				slog.String(telemetry.KeyPath, s.config.TokenFile), slog.Any(telemetry.KeyError, err))
 			return
 		}
-		s.log.Info("token file read again", telemetry.KeyPath, s.config.TokenFile)
+		s.log.Info("token file read again", slog.String(telemetry.KeyPath, s.config.TokenFile))
 	})
 }
 
@@ -194,8 +195,8 @@ func sameOrigin(origin, host string) bool {
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Listen opens the configured address.
-func (s *Server) Listen() (net.Listener, error) {
-	listener, err := net.Listen("tcp", s.config.Address)
+func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.config.Address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for API calls: %w; is another server running there? choose another address", err)
 	}
@@ -219,7 +220,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	stopped := make(chan error, 1)
 	cancel := context.AfterFunc(ctx, func() { stopped <- s.shutDown(server) })
 	defer s.stop()
-	s.log.Info("serving the API", telemetry.KeyAddress, listener.Addr().String())
+	s.log.Info("serving the API", slog.String(telemetry.KeyAddress, listener.Addr().String()))
 	var err error
 	if s.tls != nil {
 		err = server.ServeTLS(listener, "", "")

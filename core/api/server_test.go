@@ -181,7 +181,7 @@ func (c *testCell) checkLogs(cl *client.Client) {
 		if err != nil {
 			return "", err
 		}
-		defer stream.Close() //nolint:errcheck // a test
+		defer stream.Close()
 		var b strings.Builder
 		for stream.Receive() {
 			b.Write(stream.Msg().GetData())
@@ -500,7 +500,7 @@ func backup(ctx context.Context, cl *client.Client, into *bytes.Buffer) error {
 	if err != nil {
 		return err
 	}
-	defer stream.Close() //nolint:errcheck // a test
+	defer stream.Close()
 	for stream.Receive() {
 		into.Write(stream.Msg().GetData())
 	}
@@ -525,7 +525,7 @@ func TestBackup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer restored.Close() //nolint:errcheck // a test
+	defer restored.Close()
 	if there, here := size(t, restored), size(t, c.store); there < 3 || there > here {
 		t.Errorf("%d keys were restored of %d", there, here)
 	}

@@ -174,7 +174,7 @@ func TestStopEndsWatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stream.Close() //nolint:errcheck // a test
+	defer stream.Close()
 	if !stream.Receive() {
 		t.Fatal(stream.Err())
 	}

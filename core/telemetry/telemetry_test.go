@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"strings"
@@ -23,7 +24,7 @@ func TestMetricsFollowTrace(t *testing.T) {
 	trace.TokensLoaded(errors.New("mode"))
 
 	answer := httptest.NewRecorder()
-	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	m.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, line := range []string{
 		`paceline_build_info{version="v1.2.3"} 1`,
 		`paceline_api_open_calls{method="S/M"} 1`,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -90,10 +91,10 @@ func silent(ctx context.Context, err error) error {
 // resumable reports whether a broken stream may be opened again as it was. Besides the server's plain word these are the codes that
 // a connection cut in the middle comes to.
 func resumable(err error) bool {
-	switch connect.CodeOf(err) {
-	case connect.CodeUnavailable, connect.CodeResourceExhausted, connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeInternal,
-		connect.CodeUnknown, connect.CodeAborted, connect.CodeDataLoss:
-		return true
-	}
-	return false
+	return slices.Contains(resumableCodes, connect.CodeOf(err))
+}
+
+var resumableCodes = []connect.Code{
+	connect.CodeUnavailable, connect.CodeResourceExhausted, connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeInternal,
+	connect.CodeUnknown, connect.CodeAborted, connect.CodeDataLoss,
 }
