@@ -64,7 +64,7 @@ func open(t testing.TB, cfg local.Config) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	d := &desk{Driver: made, t: t, cancel: cancel, last: map[workload.RunID]driver.Status{}, wake: make(chan struct{}, 1)}
 	if err := d.Start(ctx, d); err != nil {
 		cancel()

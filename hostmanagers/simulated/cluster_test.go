@@ -435,8 +435,7 @@ func (c *counter) Statuses(list []driver.Status) {
 func BenchmarkLaunch(b *testing.B) {
 	const batch, alive = 1000, 100_000
 	c := newCluster(b, simulated.Config{Hosts: hosts(b, 50_000), Virtual: true})
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	ctx := b.Context()
 	s, d := &counter{}, c.Driver()
 	if err := d.Start(ctx, s); err != nil {
 		b.Fatal(err)
