@@ -155,7 +155,7 @@ func newTestCell(t *testing.T, room int) *testCell {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := server.Listen(t.Context())
+	listener, err := server.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -195,8 +195,8 @@ func sameOrigin(origin, host string) bool {
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Listen opens the configured address.
-func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.config.Address)
+func (s *Server) Listen() (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(s.stopping, "tcp", s.config.Address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for API calls: %w; is another server running there? choose another address", err)
 	}
