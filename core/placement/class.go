@@ -29,8 +29,9 @@ type Class struct {
 	Placement workload.Placement
 	Job       workload.JobID // set when Spread or Exclusive make the class the job's own; zero otherwise
 
-	digest [sha256.Size]byte // ID is its beginning
-	labels *host.LabelSet
+	digest    [sha256.Size]byte // ID is its beginning
+	labels    *host.LabelSet
+	selectors []*host.LabelSet // of Placement.Affinities
 }
 
 // DeviceSet is the GPUs that a task was given: a bit per device of the host.
@@ -65,6 +66,9 @@ func NewClass(job workload.JobID, spec *workload.JobSpec, override *workload.Ove
 		c.Job = job
 	}
 	c.labels = host.NewLabelSet(c.Labels)
+	for _, a := range c.Placement.Affinities {
+		c.selectors = append(c.selectors, host.NewLabelSet(a.Selector))
+	}
 	c.digest = sha256.Sum256(c.appendContent(nil))
 	c.ID = ClassID(max(binary.BigEndian.Uint64(c.digest[:]), 1))
 	return c

@@ -149,7 +149,7 @@ func (n *Native) learn(t *host.Table, class *Class) *knowledge {
 	}
 	n.asked++
 	k := n.classes[class.ID]
-	if k == nil || k.class.digest != class.digest || class.digest == [32]byte{} && k.class != class {
+	if k == nil || k.class.digest != class.digest {
 		n.makeRoom()
 		k = &knowledge{class: class}
 		n.classes[class.ID] = k

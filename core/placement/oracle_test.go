@@ -228,7 +228,9 @@ func (o *oracle) refusalByOthers(c *placement.Class, h *oracleHost) placement.Re
 		}
 	}
 	for _, t := range h.tasks {
-		if (c.Placement.Exclusive || t.class.Placement.Exclusive) && !(c.Placement.Exclusive && t.class.Job == c.Job) {
+		alone := c.Placement.Exclusive || t.class.Placement.Exclusive
+		ours := c.Placement.Exclusive && t.class.Job == c.Job
+		if alone && !ours {
 			return placement.ReasonExclusive
 		}
 	}

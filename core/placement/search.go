@@ -45,12 +45,15 @@ const scanWidth = 3
 
 func (n *Native) search(t *host.Table, class *Class, count int) *search {
 	s := &search{native: n, table: t, class: class, know: n.learn(t, class), count: count, sign: 1}
-	s.base = t.Leftover()
 	switch class.Placement.Strategy {
 	case workload.StrategyPack:
 		s.base = t.FreeShare()
 	case workload.StrategySpread:
 		s.base, s.sign = t.FreeShare(), -1
+	case workload.StrategyBestFit:
+		s.base = t.Leftover()
+	default: // a name that is not ours was somebody else's to serve; the default strategy is better than none
+		s.base = t.Leftover()
 	}
 	s.listNeeds()
 	s.ports = len(class.Ports) > 0

@@ -1,8 +1,6 @@
 package placement
 
 import (
-	"maps"
-
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -25,8 +23,8 @@ type term struct {
 
 func (s *search) compileTerms() {
 	s.local = true
-	for _, a := range s.class.Placement.Affinities {
-		selector := host.NewLabelSet(maps.Clone(a.Selector))
+	for i, a := range s.class.Placement.Affinities {
+		selector := s.class.selectors[i]
 		x := term{
 			counter: s.table.Counter(host.Selector{Labels: selector}, a.Topology), topology: a.Topology,
 			anti: a.Anti, weight: int64(a.Weight), self: s.class.labels.Covers(selector),

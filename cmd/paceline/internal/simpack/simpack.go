@@ -208,6 +208,7 @@ func (w *trace) repeat(seed int64, report *Report, allocated, fragmented *series
 	native := placement.NewNative()
 	placed, demand := int64(0), int64(0)
 	level := 0
+	var lost losses
 	for _, s := range w.draw(seed) {
 		if demand >= w.target {
 			break
@@ -222,7 +223,7 @@ func (w *trace) repeat(seed int64, report *Report, allocated, fragmented *series
 		}
 		for level < len(allocated.levels) && demand >= int64(allocated.levels[level])*w.capacity/100 {
 			allocated.add(level, percent(placed, w.capacity))
-			fragmented.add(level, 100*w.fragmentation(table)/float64(w.capacity))
+			fragmented.add(level, 100*w.fragmentation(table, &lost)/float64(w.capacity))
 			level++
 		}
 	}
