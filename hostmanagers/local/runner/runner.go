@@ -352,7 +352,7 @@ func (r *Runner) tell() {
 }
 
 // Kill asks for the end of a run: SIGTERM to its group, and after grace SIGKILL to all that is left. The request is durable when Kill
-// returns. It says how the run stands; a run that ended is not changed. The first request's reason counts, the shortest grace does.
+// returns, unless the disk takes nothing more: then the shim is told without one, with shim.BareGrace for every grace but 0. It says how the run stands; a run that ended is not changed. The first request's reason counts, the shortest grace does.
 func (r *Runner) Kill(id string, grace time.Duration, reason string) (Run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -369,11 +369,28 @@ func (r *Runner) Kill(id string, grace time.Duration, reason string) (Run, error
 	}
 	// The write is under the lock: two requests must not mix, and kills are rare against everything else.
 	if err := shim.Save(run.dir, shim.KillFile, kill); err != nil {
-		return Run{}, fmt.Errorf("ask for the end of run %s: %w", id, err)
+		err = fmt.Errorf("write the kill request of run %s: %w", id, err)
+		if run.pidfd == nil {
+			return Run{}, err
+		}
+		// A full disk must not keep work alive: it may be what fills it.
+		r.problem(run, fmt.Errorf("it is ended by a bare signal: %w", err))
+		run.kill = kill
+		r.endBare(run, grace)
+		return run.snapshot(run.phase), nil
 	}
 	run.kill = kill
 	r.wake(run)
 	return run.snapshot(run.phase), nil
+}
+
+// endBare ends a run without a durable request. r.mu is held.
+func (r *Runner) endBare(run *run, grace time.Duration) {
+	s := shim.EndPolitely
+	if grace <= 0 {
+		s = shim.EndNow
+	}
+	_ = run.pidfd.signal(s) // a shim that just ended has nothing left to kill
 }
 
 // wake has the shim look at the kill request. A shim that is not there yet looks by itself. r.mu is held.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -318,6 +319,28 @@ func mustKill(t *testing.T, b *bench, id string, grace time.Duration, reason str
 	t.Helper()
 	if _, err := b.Kill(id, grace, reason); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestAKillNeedsNoDisk(t *testing.T) {
+	var problems atomic.Int32
+	b := newBench(t, runner.Config{Problem: func(runner.Problem) { problems.Add(1) }})
+	for i, grace := range []time.Duration{0, time.Hour} {
+		id := fmt.Sprintf("r%d", i)
+		b.launch(t, id, "sleep", "1000")
+		b.started(t, id)
+		// A directory in its way stops the request as a full disk would.
+		if err := os.Mkdir(filepath.Join(b.cfg.Root, "runs", id, "."+shim.KillFile+".new"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		mustKill(t, b, id, grace, "why")
+		want := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[i]
+		if exit := b.exit(t, id); exit.Verdict != shim.Killed || exit.Signal != int(want) || exit.KillReason != "why" {
+			t.Errorf("with grace %s it ended with %+v", grace, exit)
+		}
+	}
+	if problems.Load() != 2 {
+		t.Errorf("%d problems were reported, want 2", problems.Load())
 	}
 }
 

@@ -274,6 +274,9 @@ func (r *Runner) end(run *run, verdict shim.Verdict, message string) {
 func (r *Runner) finish(run *run, exit *shim.Exit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if exit.Verdict == shim.Killed && exit.KillReason == "" && run.kill != nil {
+		exit.KillReason = run.kill.Reason // of a request that no disk took
+	}
 	run.exit = exit
 	r.advance(run, Ended)
 }

@@ -26,6 +26,13 @@ const (
 	// before the shim listens does no harm, and the shim looks once by itself then.
 	Wake = syscall.SIGCONT
 
+	// EndPolitely and EndNow ask for the end without a kill request, when no disk takes one. The first leaves BareGrace.
+	EndPolitely = syscall.SIGUSR1
+	// EndNow is EndPolitely without grace.
+	EndNow = syscall.SIGUSR2
+	// BareGrace is the time between the two kills of EndPolitely.
+	BareGrace = 10 * time.Second
+
 	// drainTime bounds the wait for output after the last process of a run ended: only a process that escaped can hold the pipe.
 	drainTime = 2 * time.Second
 	// exitRetry and exitTries bound how long a shim tries to write the exit record to a broken disk.
@@ -122,6 +129,8 @@ func (t *task) prepare(id string) error {
 func (t *task) run(ready func()) {
 	wake := make(chan os.Signal, 1)
 	signal.Notify(wake, Wake)
+	bare := make(chan os.Signal, 2)
+	signal.Notify(bare, EndPolitely, EndNow)
 	// The end of the machine or of a terminal is the task's business. These are caught, not ignored, because the task would inherit
 	// that they are ignored.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
@@ -142,7 +151,7 @@ func (t *task) run(ready func()) {
 		t.exit.Message = clip("ended because its start could not be recorded: " + err.Error())
 	}
 	ready()
-	go t.serveKills(wake)
+	go t.serveKills(wake, bare)
 	t.reap()
 	t.drain(pumps)
 }
@@ -233,7 +242,7 @@ func LookUp(command string, env []string) (string, error) {
 }
 
 // serveKills carries out kill requests, one look at the file per signal.
-func (t *task) serveKills(wake <-chan os.Signal) {
+func (t *task) serveKills(wake, bare <-chan os.Signal) {
 	for {
 		var kill Kill
 		if err := Load(".", KillFile, &kill); err == nil {
@@ -241,7 +250,15 @@ func (t *task) serveKills(wake <-chan os.Signal) {
 		} else if !errors.Is(err, os.ErrNotExist) {
 			fmt.Fprintln(os.Stderr, "the kill request cannot be read:", err)
 		}
-		<-wake
+		select {
+		case <-wake:
+		case s := <-bare:
+			if s == EndNow {
+				t.kill(0, "")
+			} else {
+				t.kill(BareGrace, "")
+			}
+		}
 	}
 }
 
