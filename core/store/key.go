@@ -18,14 +18,15 @@ const (
 	KindCell        Kind = "cell"        // the cell's own record and its settings, by name
 	KindPool        Kind = "pool"        // by pool id
 	KindJob         Kind = "job"         // by job id
+	KindSpec        Kind = "spec"        // by job id, config version
 	KindTask        Kind = "task"        // by job id, instance
-	KindRun         Kind = "run"         // by job id, instance, generation, run
+	KindRun         Kind = "run"         // by job id, instance, run number
 	KindHost        Kind = "host"        // by host id
 	KindIdempotency Kind = "idempotency" // by digest of principal, method and key
 	KindEvent       Kind = "event"       // by commit sequence
 )
 
-var kinds = []Kind{KindMeta, KindCell, KindPool, KindJob, KindTask, KindRun, KindHost, KindIdempotency, KindEvent}
+var kinds = []Kind{KindMeta, KindCell, KindPool, KindJob, KindSpec, KindTask, KindRun, KindHost, KindIdempotency, KindEvent}
 
 const (
 	keyRoot       = "/v1/"
@@ -95,8 +96,16 @@ func (k Keyspace) Task(job workload.JobID, instance uint32) []byte {
 // Tasks is the prefix of a job's instances.
 func (k Keyspace) Tasks(job workload.JobID) []byte { return k.key(KindTask, job[:], 0) }
 
-// Run is the key of a run.
-func (k Keyspace) Run(id workload.RunID) []byte { return id.AppendKey(k.key(KindRun, nil, idBytes+12)) }
+// Spec is the key of one config version of a job.
+func (k Keyspace) Spec(job workload.JobID, config uint32) []byte {
+	return binary.BigEndian.AppendUint32(k.key(KindSpec, job[:], 4), config)
+}
+
+// Run is the key of a run. Its generation is not part of it: the number of a run grows over all generations.
+func (k Keyspace) Run(id workload.RunID) []byte {
+	b := binary.BigEndian.AppendUint32(k.key(KindRun, id.Job[:], 8), id.Instance)
+	return binary.BigEndian.AppendUint32(b, id.Run)
+}
 
 // JobRuns is the prefix of all runs of a job.
 func (k Keyspace) JobRuns(job workload.JobID) []byte { return k.key(KindRun, job[:], 0) }
@@ -190,16 +199,25 @@ func (k Keyspace) ParseTask(key []byte) (job workload.JobID, instance uint32, er
 	return job, binary.BigEndian.Uint32(raw[idBytes:]), nil
 }
 
-// ParseRun reads a key that Run made.
+// ParseSpec reads a key that Spec made.
+func (k Keyspace) ParseSpec(key []byte) (job workload.JobID, config uint32, err error) {
+	raw, err := k.cut(key, KindSpec, idBytes+4)
+	if err != nil {
+		return job, 0, err
+	}
+	copy(job[:], raw)
+	return job, binary.BigEndian.Uint32(raw[idBytes:]), nil
+}
+
+// ParseRun reads a key that Run made; the generation stays zero.
 func (k Keyspace) ParseRun(key []byte) (id workload.RunID, err error) {
-	raw, err := k.cut(key, KindRun, idBytes+12)
+	raw, err := k.cut(key, KindRun, idBytes+8)
 	if err != nil {
 		return id, err
 	}
 	copy(id.Job[:], raw)
 	id.Instance = binary.BigEndian.Uint32(raw[idBytes:])
-	id.Generation = binary.BigEndian.Uint32(raw[idBytes+4:])
-	id.Run = binary.BigEndian.Uint32(raw[idBytes+8:])
+	id.Run = binary.BigEndian.Uint32(raw[idBytes+4:])
 	return id, nil
 }
 

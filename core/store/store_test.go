@@ -54,7 +54,8 @@ func TestKeysAreStable(t *testing.T) { // what is on disk must be found by later
 		"/v1/berlin-1/job/" + id:                       keys.Job(job),
 		"/v1/berlin-1/host/" + id:                      keys.Host(workload.HostID(job)),
 		"/v1/berlin-1/task/" + id + "\x00\x00\x01\x02": keys.Task(job, 258),
-		"/v1/berlin-1/run/" + id + "\x00\x00\x00\x03\x00\x00\x00\x02\x00\x00\x00\x01": keys.Run(workload.RunID{
+		"/v1/berlin-1/spec/" + id + "\x00\x00\x00\x07": keys.Spec(job, 7),
+		"/v1/berlin-1/run/" + id + "\x00\x00\x00\x03\x00\x00\x00\x01": keys.Run(workload.RunID{
 			Job: job, Instance: 3, Generation: 2, Run: 1,
 		}),
 		"/v1/berlin-1/event/\x00\x00\x00\x00\x00\x00\x01\x00": keys.Event(256),
@@ -75,7 +76,7 @@ func TestKeysRoundTripAndSortAsTheirIDs(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		number := rapid.Uint32()
 		draw := func() workload.RunID {
-			return workload.RunID{Job: drawJob(r), Instance: number.Draw(r, "instance"), Generation: number.Draw(r, "generation"), Run: number.Draw(r, "run")}
+			return workload.RunID{Job: drawJob(r), Instance: number.Draw(r, "instance"), Run: number.Draw(r, "run")}
 		}
 		a, b := draw(), draw()
 		if got, err := keys.ParseRun(keys.Run(a)); err != nil || got != a {
@@ -83,6 +84,9 @@ func TestKeysRoundTripAndSortAsTheirIDs(t *testing.T) {
 		}
 		if job, instance, err := keys.ParseTask(keys.Task(a.Job, a.Instance)); err != nil || job != a.Job || instance != a.Instance {
 			r.Fatalf("task came back as %v %d, %v", job, instance, err)
+		}
+		if job, config, err := keys.ParseSpec(keys.Spec(a.Job, a.Run)); err != nil || job != a.Job || config != a.Run {
+			r.Fatalf("spec came back as %v %d, %v", job, config, err)
 		}
 		if got, err := keys.ParseJob(keys.Job(a.Job)); err != nil || got != a.Job {
 			r.Fatalf("job came back as %v, %v", got, err)

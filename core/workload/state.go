@@ -122,29 +122,32 @@ type Reason uint8
 
 // The reasons.
 const (
-	ReasonNone             Reason = iota
-	ReasonExited                  // the process ended by itself
-	ReasonSignalled               // a signal that Paceline did not send ended the process
-	ReasonUnhealthy               // its health check failed too often
-	ReasonLaunchFailed            // the cluster could not start it
-	ReasonLaunchRefused           // the lease had run out or the shard's epoch was stale; tried again
-	ReasonLaunchTimeout           // no word of it within the launch time-out
-	ReasonStopRequested           // a user stopped the job
-	ReasonRestartRequested        // a user restarted it
-	ReasonDeadline                // the job's deadline passed
-	ReasonGangFailed              // another member of its gang failed
-	ReasonHostLost                // its host left the cluster
-	ReasonHostUnreachable         // its host is out of contact
-	ReasonNotFound                // the cluster does not know it
-	ReasonMemoryExceeded          // killed for using more memory than it asked for
-	ReasonHostNoMatch             // a daemon's host no longer matches
-	ReasonPreempted               // made room for other work
-	ReasonNoRetriesLeft           // failed more often than max_retries
-	ReasonHostReturnedEmpty       // its host restarted and came back without it
-	ReasonDuplicate               // the cluster already knew a run of that id
-	ReasonPortTaken               // a port it was given was in use by a foreign process
+	ReasonNone              Reason = iota
+	ReasonExited                   // the process ended by itself
+	ReasonSignalled                // a signal that Paceline did not send ended the process
+	ReasonUnhealthy                // its health check failed too often
+	ReasonLaunchFailed             // the cluster could not start it
+	ReasonLaunchRefused            // the lease had run out or the shard's epoch was stale; tried again
+	ReasonLaunchTimeout            // no word of it within the launch time-out
+	ReasonStopRequested            // a user stopped the job
+	ReasonRestartRequested         // a user restarted it
+	ReasonDeadline                 // the job's deadline passed
+	ReasonGangFailed               // another member of its gang failed
+	ReasonHostLost                 // its host left the cluster
+	ReasonHostUnreachable          // its host is out of contact
+	ReasonNotFound                 // the cluster does not know it
+	ReasonMemoryExceeded           // killed for using more memory than it asked for
+	ReasonHostNoMatch              // a daemon's host no longer matches
+	ReasonPreempted                // made room for other work
+	ReasonNoRetriesLeft            // failed more often than max_retries
+	ReasonHostReturnedEmpty        // its host restarted and came back without it
+	ReasonDuplicate                // the cluster already knew a run of that id
+	ReasonPortTaken                // a port it was given was in use by a foreign process
 	numReasons
 )
+
+// NumReasons is one more than the highest reason.
+const NumReasons = uint8(numReasons)
 
 var reasonNames = [numReasons]string{
 	"", "EXITED", "SIGNALLED", "UNHEALTHY", "LAUNCH_FAILED", "LAUNCH_REFUSED", "LAUNCH_TIMEOUT", "STOP_REQUESTED",

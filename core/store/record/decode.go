@@ -1,0 +1,328 @@
+package record
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/store"
+	"github.com/paceline-sched/paceline/core/store/record/recordpb"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// decoder reads one record; the first thing wrong with it stays in err.
+type decoder struct {
+	keys store.Keyspace
+	key  []byte
+	raw  []byte
+	err  error
+}
+
+func (d *decoder) fail(format string, args ...any) {
+	if d.err == nil {
+		d.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (d *decoder) check(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+}
+
+func (d *decoder) unmarshal(m proto.Message) { d.check(proto.Unmarshal(d.raw, m)) }
+
+// id reads an id that may be absent.
+func (d *decoder) id(raw []byte) (id [16]byte) {
+	if len(raw) != 0 && len(raw) != len(id) {
+		d.fail("an id of %d bytes", len(raw))
+	}
+	copy(id[:], raw)
+	return id
+}
+
+// enum reads a small number and refuses what this version does not know.
+func (d *decoder) enum(v uint32, highest uint8, what string) uint8 {
+	if v > uint32(highest) {
+		d.fail("%s %d is not known to this version", what, v)
+		return 0
+	}
+	return uint8(v)
+}
+
+func (d *decoder) small(v uint32, what string) uint16 {
+	if v > math.MaxUint16 {
+		d.fail("%s %d is out of range", what, v)
+	}
+	return uint16(v) //nolint:gosec // checked
+}
+
+func (d *decoder) vector(m *recordpb.Vector) (v resource.Vector) {
+	if len(m.GetQuantities()) > len(v) {
+		d.fail("%d kinds of resource are more than %d", len(m.GetQuantities()), len(v))
+		return v
+	}
+	copy(v[:], m.GetQuantities())
+	return v
+}
+
+func (d *decoder) instance(n uint32) uint32 {
+	if n >= workload.MaxInstances {
+		d.fail("instance %d is out of range", n)
+	}
+	return n
+}
+
+func (d *decoder) cell() scheduler.Record {
+	var m recordpb.Cell
+	d.unmarshal(&m)
+	return scheduler.CellRecord{Epoch: m.GetEpoch(), Named: list(m.GetNamed()), Now: m.GetNow()}
+}
+
+func (d *decoder) pool() scheduler.Record {
+	var m recordpb.Pool
+	d.unmarshal(&m)
+	id, err := d.keys.ParsePool(d.key)
+	d.check(err)
+	p := respool.Pool{
+		ID: id, Parent: d.id(m.GetParent()), Name: m.GetName(), Kind: respool.Kind(d.enum(m.GetKind(), uint8(respool.Static), "kind of pool")),
+		Reservation: d.vector(m.GetReservation()), ReserveRest: m.GetReserveRest(), Share: m.GetShare(), Version: m.GetVersion(),
+		Creator: m.GetCreator(), CreatedAt: m.GetCreatedAt(), UpdatedAt: m.GetUpdatedAt(),
+	}
+	for _, l := range m.GetLimits() {
+		if l.GetKind() >= resource.MaxKinds {
+			d.fail("kind of resource %d is out of range", l.GetKind())
+			break
+		}
+		p.Limit = p.Limit.With(resource.Kind(l.GetKind()), l.GetQuantity())
+	}
+	return scheduler.PoolRecord{Pool: p}
+}
+
+func (d *decoder) job() scheduler.Record {
+	var m recordpb.Job
+	d.unmarshal(&m)
+	id, err := d.keys.ParseJob(d.key)
+	d.check(err)
+	return scheduler.JobRecord{
+		ID: id, Order: m.GetOrder(), Version: m.GetVersion(), Config: m.GetConfig(),
+		Caller: scheduler.Caller{Principal: m.GetCaller().GetPrincipal(), Tenant: m.GetCaller().GetTenant()},
+		Goal:   scheduler.Goal(d.enum(m.GetGoal(), uint8(scheduler.GoalDelete), "goal")), GoalReason: d.reason(m.GetGoalReason()),
+		State: workload.JobState(d.enum(m.GetState(), uint8(workload.JobStopped), "job state")), Reason: d.reason(m.GetReason()),
+		Generation: m.GetGeneration(), Failures: m.GetFailures(),
+		Restart: scheduler.Restart{Number: m.GetRestartNumber(), Batch: m.GetRestartBatch(), Grace: time.Duration(m.GetRestartGrace())},
+		Created: m.GetCreated(), Started: m.GetStarted(), Finished: m.GetFinished(),
+	}
+}
+
+func (d *decoder) reason(v uint32) workload.Reason {
+	return workload.Reason(d.enum(v, workload.NumReasons-1, "reason"))
+}
+
+func (d *decoder) runState(v uint32) workload.RunState {
+	return workload.RunState(d.enum(v, uint8(workload.NumRunStates-1), "run state"))
+}
+
+func (d *decoder) task() scheduler.Record {
+	var m recordpb.Task
+	d.unmarshal(&m)
+	job, instance, err := d.keys.ParseTask(d.key)
+	d.check(err)
+	r := scheduler.TaskRecord{
+		Job: job, Instance: d.instance(instance), Generation: m.GetGeneration(), Run: m.GetRun(),
+		State:    workload.InstanceState(d.enum(m.GetState(), uint8(workload.NumInstanceStates-1), "instance state")),
+		RunState: d.runState(m.GetRunState()), Reason: d.reason(m.GetReason()), Healthy: m.GetHealthy(), Config: m.GetConfig(),
+		Failures: m.GetFailures(), Restart: m.GetRestart(), Attempts: m.GetAttempts(), Host: d.id(m.GetHost()),
+		Devices: placement.DeviceSet(d.small(m.GetDevices(), "device set")), ExitCode: m.GetExitCode(), Signal: m.GetSignal(),
+		Message: m.GetMessage(), Since: m.GetSince(), Placed: m.GetPlaced(), Started: m.GetStarted(), NotBefore: m.GetNotBefore(),
+	}
+	for _, p := range m.GetPorts() {
+		r.Ports = append(r.Ports, d.small(p, "port"))
+	}
+	if r.RunState.Live() && r.Host == (workload.HostID{}) {
+		d.fail("a live run without a host")
+	}
+	return r
+}
+
+func (d *decoder) run() scheduler.Record {
+	var m recordpb.Run
+	d.unmarshal(&m)
+	id, err := d.keys.ParseRun(d.key)
+	d.check(err)
+	id.Generation = m.GetGeneration()
+	d.instance(id.Instance)
+	return scheduler.RunRecord{
+		ID: id, Host: d.id(m.GetHost()), State: d.runState(m.GetState()), Reason: d.reason(m.GetReason()), ExitCode: m.GetExitCode(),
+		Signal: m.GetSignal(), Message: m.GetMessage(), Placed: m.GetPlaced(), Started: m.GetStarted(), Ended: m.GetEnded(), Config: m.GetConfig(),
+	}
+}
+
+func (d *decoder) host() scheduler.Record {
+	var m recordpb.Host
+	d.unmarshal(&m)
+	id, err := d.keys.ParseHost(d.key)
+	d.check(err)
+	r := scheduler.HostRecord{
+		ID: id, Cluster: m.GetCluster(), Shard: m.GetShard(), Name: m.GetName(), Present: m.GetPresent(), Draining: m.GetDraining(),
+		Since: m.GetSince(),
+		Summary: scheduler.HostFacts{
+			Attributes: table(m.GetAttributes()), HostPool: m.GetHostPool(), Capacity: d.vector(m.GetCapacity()), Foreign: d.vector(m.GetForeign()),
+			Ready: m.GetReady(), Message: m.GetMessage(),
+		},
+	}
+	for _, v := range m.GetDevices() {
+		r.Summary.Devices = append(r.Summary.Devices, driver.Device{Model: v.GetModel(), Milli: v.GetMilli()})
+	}
+	return r
+}
+
+func (d *decoder) idempotency() scheduler.Record {
+	var m recordpb.Idempotency
+	d.unmarshal(&m)
+	r := scheduler.IdempotencyRecord{
+		Key: scheduler.IdempotencyKey{Principal: m.GetPrincipal(), Method: m.GetMethod(), Key: m.GetKey()},
+		Job: d.id(m.GetJob()), Expires: m.GetExpires(),
+	}
+	if len(m.GetHash()) != len(r.Hash) {
+		d.fail("a hash of %d bytes", len(m.GetHash()))
+	}
+	copy(r.Hash[:], m.GetHash())
+	return r
+}
+
+func (d *decoder) changes() scheduler.Record {
+	var m recordpb.Changes
+	d.unmarshal(&m)
+	sequence, err := d.keys.ParseEvent(d.key)
+	d.check(err)
+	r := scheduler.ChangesRecord{Sequence: sequence}
+	for _, c := range m.GetChanges() {
+		out := scheduler.Change{
+			Kind: scheduler.ChangeKind(d.enum(c.GetKind(), uint8(scheduler.ChangeJobDeleted), "kind of change")), At: c.GetAt(), Principal: c.GetPrincipal(),
+			Pool: d.id(c.GetPool()), Job: d.id(c.GetJob()), JobState: workload.JobState(d.enum(c.GetJobState(), uint8(workload.JobStopped), "job state")),
+			Goal: scheduler.Goal(d.enum(c.GetGoal(), uint8(scheduler.GoalDelete), "goal")), Version: c.GetVersion(),
+			State:    workload.InstanceState(d.enum(c.GetState(), uint8(workload.NumInstanceStates-1), "instance state")),
+			RunState: d.runState(c.GetRunState()), Healthy: c.GetHealthy(), Reason: d.reason(c.GetReason()), ExitCode: c.GetExitCode(),
+			Host: d.id(c.GetHost()), Name: c.GetName(), Message: c.GetMessage(),
+		}
+		if out.Kind == scheduler.ChangeTask {
+			out.Run = workload.RunID{Job: out.Job, Instance: c.GetInstance(), Generation: c.GetGeneration(), Run: c.GetRun()}
+		}
+		r.Changes = append(r.Changes, out)
+	}
+	return r
+}
+
+func (d *decoder) spec() scheduler.Record {
+	var m recordpb.Spec
+	d.unmarshal(&m)
+	job, config, err := d.keys.ParseSpec(d.key)
+	d.check(err)
+	s := &workload.JobSpec{
+		Name: m.GetName(), Pool: d.id(m.GetPool()), Owner: m.GetOwner(), Labels: table(m.GetLabels()),
+		Kind: workload.Kind(d.enum(m.GetKind(), uint8(workload.Daemon), "kind of job")), Priority: m.GetPriority(), Instances: m.GetInstances(),
+		Template: d.template(m.GetTemplate()), Gang: m.GetGang(), MaxRunning: m.GetMaxRunning(),
+		Retry: workload.RetryPolicy{
+			MaxRetries: m.GetMaxRetries(), Initial: time.Duration(m.GetInitialBackoff()), Max: time.Duration(m.GetMaxBackoff()),
+		},
+		Deadline: time.Duration(m.GetDeadline()), Preemptible: m.GetPreemptible(), Placement: d.placement(m.GetPlacement()),
+	}
+	if s.Instances > workload.MaxInstances {
+		d.fail("%d instances are out of range", s.Instances)
+	}
+	last := int64(-1)
+	for _, o := range m.GetOverrides() {
+		if int64(o.GetInstance()) <= last || o.GetInstance() >= s.Instances {
+			d.fail("override of instance %d is out of place", o.GetInstance())
+			break
+		}
+		last = int64(o.GetInstance())
+		out := workload.Override{Instance: o.GetInstance(), Command: list(o.GetCommand()), Env: table(o.GetEnv()), Labels: table(o.GetLabels())}
+		if o.GetNeeds() != nil {
+			v := d.vector(o.GetNeeds())
+			out.Needs = &v
+		}
+		s.Overrides = append(s.Overrides, out)
+	}
+	return scheduler.SpecRecord{Job: job, Config: config, Spec: s, Size: len(d.raw)}
+}
+
+func (d *decoder) template(m *recordpb.Template) workload.TaskTemplate {
+	t := workload.TaskTemplate{
+		Command: list(m.GetCommand()), Env: table(m.GetEnv()), Needs: d.vector(m.GetNeeds()), GPUModels: list(m.GetGpuModels()),
+		KillGrace: time.Duration(m.GetKillGrace()), Labels: table(m.GetLabels()),
+		Simulation: workload.Simulation{
+			Duration: time.Duration(m.GetSimulatedDuration()), ExitCode: m.GetSimulatedExitCode(), FailurePerMille: m.GetSimulatedFailurePerMille(),
+		},
+	}
+	if t.Needs.HasNegative() {
+		d.fail("negative needs")
+	}
+	for _, p := range m.GetPorts() {
+		t.Ports = append(t.Ports, workload.Port{Name: p.GetName(), Number: d.small(p.GetNumber(), "port")})
+	}
+	if h := m.GetHealth(); h != nil {
+		t.Health = &workload.HealthCheck{
+			Exec: list(h.GetExec()), InitialDelay: time.Duration(h.GetInitialDelay()), Interval: time.Duration(h.GetInterval()),
+			Timeout: time.Duration(h.GetTimeout()), FailureThreshold: h.GetFailureThreshold(),
+		}
+		if h.HttpPort != nil {
+			t.Health.HTTP = &workload.HTTPCheck{Port: h.GetHttpPort(), Path: h.GetHttpPath()}
+		}
+		if h.TcpPort != nil {
+			t.Health.TCP = &workload.TCPCheck{Port: h.GetTcpPort()}
+		}
+	}
+	return t
+}
+
+func (d *decoder) placement(m *recordpb.Placement) workload.Placement {
+	p := workload.Placement{
+		Strategy: workload.Strategy(m.GetStrategy()), Exclusive: m.GetExclusive(), HostPool: m.GetHostPool(), Clusters: list(m.GetClusters()),
+	}
+	for _, c := range m.GetConstraints() {
+		p.Constraints = append(p.Constraints, d.constraint(c))
+	}
+	for _, v := range m.GetPreferences() {
+		p.Preferences = append(p.Preferences, workload.Preference{Constraint: d.constraint(v.GetConstraint()), Weight: v.GetWeight()})
+	}
+	for _, v := range m.GetAffinities() {
+		p.Affinities = append(p.Affinities, workload.Affinity{
+			Selector: table(v.GetSelector()), Topology: v.GetTopology(), Anti: v.GetAnti(), Weight: v.GetWeight(),
+		})
+	}
+	for _, v := range m.GetSpreads() {
+		p.Spreads = append(p.Spreads, workload.Spread{Topology: v.GetTopology(), MaxSkew: v.GetMaxSkew()})
+	}
+	return p
+}
+
+func (d *decoder) constraint(m *recordpb.Constraint) workload.Constraint {
+	return workload.Constraint{
+		Key: m.GetKey(), Op: workload.Operator(d.enum(m.GetOp(), uint8(workload.OpLt), "operator")), Values: list(m.GetValues()),
+	}
+}
+
+// list and table make nil of what is empty.
+func list(v []string) []string {
+	if len(v) == 0 {
+		return nil
+	}
+	return v
+}
+
+func table(m map[string]string) map[string]string {
+	if len(m) == 0 {
+		return nil
+	}
+	return maps.Clone(m)
+}

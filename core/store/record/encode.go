@@ -1,0 +1,162 @@
+package record
+
+import (
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/store/record/recordpb"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+func vectorToProto(v *resource.Vector) *recordpb.Vector {
+	n := len(v)
+	for n > 0 && v[n-1] == 0 {
+		n--
+	}
+	if n == 0 {
+		return nil
+	}
+	return &recordpb.Vector{Quantities: append([]int64(nil), v[:n]...)}
+}
+
+// idBytes leaves an id that was never set out.
+func idBytes(id [16]byte) []byte {
+	if id == ([16]byte{}) {
+		return nil
+	}
+	return id[:]
+}
+
+func poolToProto(p *respool.Pool) *recordpb.Pool {
+	m := &recordpb.Pool{
+		Id: p.ID[:], Parent: p.Parent[:], Name: p.Name, Kind: uint32(p.Kind), Reservation: vectorToProto(&p.Reservation),
+		ReserveRest: p.ReserveRest, Share: p.Share, Version: p.Version, Creator: p.Creator, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+	}
+	for k := range resource.Kind(resource.MaxKinds) {
+		if q := p.Limit.Of(k); q != respool.Unlimited {
+			m.Limits = append(m.Limits, &recordpb.Limit{Kind: uint32(k), Quantity: q})
+		}
+	}
+	return m
+}
+
+func jobToProto(r *scheduler.JobRecord) *recordpb.Job {
+	return &recordpb.Job{
+		Order: r.Order, Version: r.Version, Config: r.Config, Caller: &recordpb.Caller{Principal: r.Caller.Principal, Tenant: r.Caller.Tenant},
+		Goal: uint32(r.Goal), GoalReason: uint32(r.GoalReason), State: uint32(r.State), Reason: uint32(r.Reason), Generation: r.Generation,
+		Failures: r.Failures, RestartNumber: r.Restart.Number, RestartBatch: r.Restart.Batch, RestartGrace: int64(r.Restart.Grace),
+		Created: r.Created, Started: r.Started, Finished: r.Finished,
+	}
+}
+
+// taskToProto overwrites every field of m, which is reused.
+func taskToProto(r *scheduler.TaskRecord, m *recordpb.Task) {
+	m.Generation, m.Run, m.State, m.RunState, m.Reason = r.Generation, r.Run, uint32(r.State), uint32(r.RunState), uint32(r.Reason)
+	m.Healthy, m.Config, m.Failures, m.Restart, m.Attempts = r.Healthy, r.Config, r.Failures, r.Restart, r.Attempts
+	m.Host, m.Devices, m.ExitCode, m.Signal, m.Message = idBytes(r.Host), uint32(r.Devices), r.ExitCode, r.Signal, r.Message
+	m.Since, m.Placed, m.Started, m.NotBefore = r.Since, r.Placed, r.Started, r.NotBefore
+	m.Ports = m.Ports[:0]
+	for _, p := range r.Ports {
+		m.Ports = append(m.Ports, uint32(p))
+	}
+}
+
+// runToProto overwrites every field of m, which is reused.
+func runToProto(r *scheduler.RunRecord, m *recordpb.Run) {
+	m.Generation, m.Host, m.State, m.Reason = r.ID.Generation, idBytes(r.Host), uint32(r.State), uint32(r.Reason)
+	m.ExitCode, m.Signal, m.Message = r.ExitCode, r.Signal, r.Message
+	m.Placed, m.Started, m.Ended, m.Config = r.Placed, r.Started, r.Ended, r.Config
+}
+
+func hostToProto(r *scheduler.HostRecord) *recordpb.Host {
+	f := &r.Summary
+	m := &recordpb.Host{
+		Cluster: r.Cluster, Shard: r.Shard, Name: r.Name, Attributes: f.Attributes, HostPool: f.HostPool, Capacity: vectorToProto(&f.Capacity),
+		Foreign: vectorToProto(&f.Foreign), Ready: f.Ready, Message: f.Message, Present: r.Present, Draining: r.Draining, Since: r.Since,
+	}
+	for _, d := range f.Devices {
+		m.Devices = append(m.Devices, &recordpb.Device{Model: d.Model, Milli: d.Milli})
+	}
+	return m
+}
+
+func changesToProto(r *scheduler.ChangesRecord) *recordpb.Changes {
+	all := make([]recordpb.Change, len(r.Changes)) // one allocation for the part
+	m := &recordpb.Changes{Changes: make([]*recordpb.Change, len(r.Changes))}
+	for n := range r.Changes {
+		c, p := &r.Changes[n], &all[n]
+		p.Kind, p.At, p.Principal, p.Pool, p.Job = uint32(c.Kind), c.At, c.Principal, idBytes(c.Pool), idBytes(c.Job)
+		p.JobState, p.Goal, p.Version, p.Instance = uint32(c.JobState), uint32(c.Goal), c.Version, c.Run.Instance
+		p.Generation, p.Run, p.State, p.RunState = c.Run.Generation, c.Run.Run, uint32(c.State), uint32(c.RunState)
+		p.Healthy, p.Reason, p.ExitCode, p.Host = c.Healthy, uint32(c.Reason), c.ExitCode, idBytes(c.Host)
+		p.Name, p.Message = c.Name, c.Message
+		m.Changes[n] = p
+	}
+	return m
+}
+
+func specToProto(s *workload.JobSpec) *recordpb.Spec {
+	m := &recordpb.Spec{
+		Name: s.Name, Pool: s.Pool[:], Owner: s.Owner, Labels: s.Labels, Kind: uint32(s.Kind), Priority: s.Priority, Instances: s.Instances,
+		Template: templateToProto(&s.Template), Gang: s.Gang, MaxRunning: s.MaxRunning, MaxRetries: s.Retry.MaxRetries,
+		InitialBackoff: int64(s.Retry.Initial), MaxBackoff: int64(s.Retry.Max), Deadline: int64(s.Deadline), Preemptible: s.Preemptible,
+		Placement: placementToProto(&s.Placement),
+	}
+	for n := range s.Overrides {
+		o := &s.Overrides[n]
+		p := &recordpb.Override{Instance: o.Instance, Command: o.Command, Env: o.Env, Labels: o.Labels}
+		if o.Needs != nil {
+			if p.Needs = vectorToProto(o.Needs); p.Needs == nil {
+				p.Needs = &recordpb.Vector{}
+			}
+		}
+		m.Overrides = append(m.Overrides, p)
+	}
+	return m
+}
+
+func templateToProto(t *workload.TaskTemplate) *recordpb.Template {
+	m := &recordpb.Template{
+		Command: t.Command, Env: t.Env, Needs: vectorToProto(&t.Needs), GpuModels: t.GPUModels, KillGrace: int64(t.KillGrace), Labels: t.Labels,
+		SimulatedDuration: int64(t.Simulation.Duration), SimulatedExitCode: t.Simulation.ExitCode, SimulatedFailurePerMille: t.Simulation.FailurePerMille,
+	}
+	for _, p := range t.Ports {
+		m.Ports = append(m.Ports, &recordpb.Port{Name: p.Name, Number: uint32(p.Number)})
+	}
+	if h := t.Health; h != nil {
+		m.Health = &recordpb.HealthCheck{
+			Exec: h.Exec, InitialDelay: int64(h.InitialDelay), Interval: int64(h.Interval), Timeout: int64(h.Timeout),
+			FailureThreshold: h.FailureThreshold,
+		}
+		if h.HTTP != nil {
+			m.Health.HttpPort, m.Health.HttpPath = &h.HTTP.Port, h.HTTP.Path
+		}
+		if h.TCP != nil {
+			m.Health.TcpPort = &h.TCP.Port
+		}
+	}
+	return m
+}
+
+func placementToProto(p *workload.Placement) *recordpb.Placement {
+	m := &recordpb.Placement{Strategy: string(p.Strategy), Exclusive: p.Exclusive, HostPool: p.HostPool, Clusters: p.Clusters}
+	for n := range p.Constraints {
+		m.Constraints = append(m.Constraints, constraintToProto(&p.Constraints[n]))
+	}
+	for n := range p.Preferences {
+		m.Preferences = append(m.Preferences, &recordpb.Preference{
+			Constraint: constraintToProto(&p.Preferences[n].Constraint), Weight: p.Preferences[n].Weight,
+		})
+	}
+	for _, a := range p.Affinities {
+		m.Affinities = append(m.Affinities, &recordpb.Affinity{Selector: a.Selector, Topology: a.Topology, Anti: a.Anti, Weight: a.Weight})
+	}
+	for _, s := range p.Spreads {
+		m.Spreads = append(m.Spreads, &recordpb.Spread{Topology: s.Topology, MaxSkew: s.MaxSkew})
+	}
+	return m
+}
+
+func constraintToProto(c *workload.Constraint) *recordpb.Constraint {
+	return &recordpb.Constraint{Key: c.Key, Op: uint32(c.Op), Values: c.Values}
+}
