@@ -1,0 +1,104 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/hostmanagers/local"
+)
+
+// DefaultAddress is where a server listens unless told otherwise, and where the command line looks for one.
+const DefaultAddress = "127.0.0.1:7411"
+
+// Config is one process with one cell. Zero fields take the defaults.
+type Config struct {
+	// DataDir holds the store, the token file and the runs of local hosts. It is made with mode 0700. Required.
+	DataDir string
+	// Cell names the cell; its store is bound to the name. Default: default.
+	Cell string
+	// Listen is host:port; port 0 takes a free one. Default: DefaultAddress.
+	Listen string
+	// TLSCert and TLSKey are PEM files. Both or neither; required off loopback.
+	TLSCert, TLSKey string
+	// TokenFile names who may call. Default: token in DataDir, made on the first start when listening on loopback.
+	TokenFile string
+	// JobRetention is how long ended jobs are kept. Default 24h.
+	JobRetention time.Duration
+	// DiskReserve is the free space below which the store takes no writes, in MiB. Default 512.
+	DiskReserve int64
+
+	Local     LocalConfig
+	Simulated SimulatedConfig
+
+	Version, Commit string
+	Log             *slog.Logger
+	// Started is called with the address once the server takes calls.
+	Started func(address string)
+}
+
+// LocalConfig is a cluster of virtual hosts that run real processes on this machine.
+type LocalConfig struct {
+	// Hosts is how many; 0: no local cluster.
+	Hosts int
+	// CPUMilli and MemoryMiB are one host's. Default: the machine's, divided.
+	CPUMilli, MemoryMiB int64
+	// Ports are divided among the hosts. Default: local.DefaultPorts.
+	Ports driver.PortRange
+}
+
+// SimulatedConfig is a cluster of hosts that only pretend.
+type SimulatedConfig struct {
+	// Hosts is how many generated ones; 0: none.
+	Hosts int
+	// Inventory is a CSV file of hosts instead, see simulated.ReadInventory.
+	Inventory string
+	// Duration is how long a run lasts whose job does not say. Default: until it is killed.
+	Duration time.Duration
+	// LaunchLatency is the time from a launch to RUNNING. Default: 0.
+	LaunchLatency time.Duration
+	Seed          uint64
+}
+
+func (c Config) withDefaults() Config {
+	if c.Listen == "" {
+		c.Listen = DefaultAddress
+	}
+	if c.TokenFile == "" {
+		c.TokenFile = filepath.Join(c.DataDir, "token")
+	}
+	if c.Cell == "" {
+		c.Cell = "default"
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Local.Hosts > 0 && c.Local.CPUMilli == 0 {
+		c.Local.CPUMilli = int64(runtime.NumCPU()) * 1000 / int64(c.Local.Hosts)
+	}
+	return c
+}
+
+// Validate reports the first setting that cannot work.
+func (c Config) Validate() error {
+	switch {
+	case c.DataDir == "":
+		return errors.New("a data directory is required: give --data-dir")
+	case c.Local.Hosts < 0 || c.Local.Hosts > local.MaxHosts:
+		return fmt.Errorf("%d local hosts are out of range: use 0 to %d", c.Local.Hosts, local.MaxHosts)
+	case c.Simulated.Hosts > 0 && c.Simulated.Inventory != "":
+		return errors.New("simulated hosts are generated or read from an inventory, not both: drop one of the flags")
+	case c.DiskReserve < 0:
+		return fmt.Errorf("a disk reserve of %d MiB is negative", c.DiskReserve)
+	}
+	return c.cell().WithDefaults().Validate()
+}
+
+func (c Config) cell() scheduler.Config {
+	return scheduler.Config{Cell: c.Cell, JobRetention: c.JobRetention}
+}

@@ -1,0 +1,242 @@
+// Package server puts a cell together in one process: store, engine, shards with their drivers, and the API.
+//
+// It owns the order in which these start and stop, and what happens when one of them fails: a cell whose store fails stops the
+// process, a shard whose cluster cannot be reached is tried again. It decides nothing else. Run owns every goroutine and returns
+// when all are gone.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/api"
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/engine"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/store"
+	"github.com/paceline-sched/paceline/core/store/badgerstore"
+	"github.com/paceline-sched/paceline/core/telemetry"
+	"github.com/paceline-sched/paceline/hostmanagers/local"
+	"github.com/paceline-sched/paceline/hostmanagers/simulated"
+
+	shardruntime "github.com/paceline-sched/paceline/hostmanagers/shard"
+)
+
+const (
+	// The delays between attempts to start a cluster's driver.
+	firstRetry, lastRetry = time.Second, time.Minute
+)
+
+// Run serves until ctx ends (nil) or the cell cannot go on.
+func Run(ctx context.Context, config Config) (err error) {
+	if err := config.Validate(); err != nil {
+		return err
+	}
+	config = config.withDefaults()
+	keys, err := store.NewKeyspace(config.Cell)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(config.DataDir, 0o700); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	db, err := badgerstore.Open(ctx, badgerstore.Config{
+		Dir: filepath.Join(config.DataDir, "store"), Cell: config.Cell, Reserve: uint64(config.DiskReserve) << 20,
+		Logger: config.Log.With(telemetry.KeyComponent, "store"),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	metrics := telemetry.NewMetrics(config.Version)
+	cell, err := engine.Open(ctx, engine.Config{
+		Cell: config.cell(), Store: db, Keys: keys, Trace: metrics.Trace(), Log: config.Log.With(telemetry.KeyComponent, "engine"),
+	})
+	if err != nil {
+		return err
+	}
+	front, listener, err := config.front(cell, metrics)
+	if err != nil {
+		return err
+	}
+	return config.serve(ctx, cell, front, listener)
+}
+
+// front opens the door before anything runs behind it, so that a taken port is found out at once.
+func (c *Config) front(cell *engine.Engine, metrics *telemetry.Metrics) (*api.Server, net.Listener, error) {
+	front, err := api.NewServer(api.Config{
+		Address: c.Listen, TLSCert: c.TLSCert, TLSKey: c.TLSKey, TokenFile: c.TokenFile, Cell: c.Cell, Roles: c.roles(),
+		Build: api.Build{Version: c.Version, Commit: c.Commit},
+	}, api.Parts{Engine: cell, Metrics: metrics, Trace: metrics.Trace(), Log: c.Log.With(telemetry.KeyComponent, "api")})
+	if err != nil {
+		return nil, nil, err
+	}
+	listener, err := front.Listen()
+	if err != nil {
+		return nil, nil, err
+	}
+	return front, listener, nil
+}
+
+func (c *Config) roles() []string {
+	roles := []string{"api", "core"}
+	if c.Local.Hosts > 0 {
+		roles = append(roles, "local")
+	}
+	if c.simulates() {
+		roles = append(roles, "simulated")
+	}
+	return roles
+}
+
+func (c *Config) simulates() bool { return c.Simulated.Hosts > 0 || c.Simulated.Inventory != "" }
+
+// serve runs the parts. The door closes first, so that nobody is answered half; then the engine, whose last commits release their
+// effects; then the shards.
+func (c *Config) serve(ctx context.Context, cell *engine.Engine, front *api.Server, listener net.Listener) error {
+	clusters, err := c.clusters()
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
+	shardCtx, stopShards := context.WithCancel(context.WithoutCancel(ctx))
+	frontCtx, stopFront := context.WithCancel(ctx)
+	defer stopFront()
+	var engineDone, shardsDone sync.WaitGroup
+	var engineErr error
+	engineDone.Go(func() {
+		engineErr = cell.Run(engineCtx)
+		stopFront()
+	})
+	for _, cl := range clusters {
+		shardsDone.Go(func() { cl.run(shardCtx, cell, c.Log) })
+	}
+	if c.Started != nil {
+		c.Started(listener.Addr().String())
+	}
+	frontErr := front.Serve(frontCtx, listener)
+	stopEngine()
+	engineDone.Wait()
+	stopShards()
+	shardsDone.Wait()
+	return errors.Join(engineErr, frontErr)
+}
+
+// cluster is one cluster to be reached by a shard.
+type cluster struct {
+	name   string
+	driver func() (driver.Driver, error)
+}
+
+func (c *Config) clusters() ([]cluster, error) {
+	var list []cluster
+	if c.Local.Hosts > 0 {
+		list = append(list, cluster{name: "local", driver: c.localDriver})
+	}
+	if c.simulates() {
+		world, err := c.simulation()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, cluster{name: "simulated", driver: func() (driver.Driver, error) { return world.Driver(), nil }})
+	}
+	return list, nil
+}
+
+func (c *Config) localDriver() (driver.Driver, error) {
+	config := local.Config{
+		Root: filepath.Join(c.DataDir, "local"), Hosts: c.Local.Hosts, HostsPerRack: 2, Capacity: map[string]int64{"cpu_milli": c.Local.CPUMilli},
+		Ports: c.Local.Ports, Logger: c.Log.With(telemetry.KeyComponent, "local"),
+	}
+	if c.Local.MemoryMiB > 0 {
+		config.Capacity["memory_mib"] = c.Local.MemoryMiB
+	}
+	return local.New(config)
+}
+
+func (c *Config) simulation() (*simulated.Cluster, error) {
+	hosts, err := c.simulatedHosts()
+	if err != nil {
+		return nil, err
+	}
+	return simulated.New(simulated.Config{
+		Hosts: hosts, Seed: c.Simulated.Seed, DefaultDuration: c.Simulated.Duration, LaunchLatency: c.Simulated.LaunchLatency,
+	})
+}
+
+func (c *Config) simulatedHosts() ([]driver.Host, error) {
+	if c.Simulated.Inventory == "" {
+		return simulated.Generate(simulated.Fleet{Hosts: c.Simulated.Hosts, Seed: c.Simulated.Seed})
+	}
+	file, err := os.Open(c.Simulated.Inventory)
+	if err != nil {
+		return nil, fmt.Errorf("read the inventory of simulated hosts: %w", err)
+	}
+	defer file.Close()
+	hosts, err := simulated.ReadInventory(file, simulated.DefaultScale)
+	if err != nil {
+		return nil, fmt.Errorf("read the inventory of simulated hosts, %s: %w", c.Simulated.Inventory, err)
+	}
+	return hosts, nil
+}
+
+// run keeps a shard at work on the cluster until ctx ends; a driver that cannot start is tried again.
+func (c *cluster) run(ctx context.Context, cell *engine.Engine, log *slog.Logger) {
+	log = log.With(telemetry.KeyCluster, c.name)
+	delay := firstRetry
+	for {
+		began := time.Now()
+		err := c.once(ctx, cell, log)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > lastRetry {
+			delay = firstRetry
+		}
+		log.Error("shard stopped; it is started again", telemetry.KeyError, err, telemetry.KeyDuration, delay)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay):
+		}
+		delay = min(2*delay, lastRetry)
+	}
+}
+
+func (c *cluster) once(ctx context.Context, cell *engine.Engine, log *slog.Logger) error {
+	d, err := c.driver()
+	if err != nil {
+		return err
+	}
+	r, err := shardruntime.New(shardruntime.Config{
+		Machine: shard.Config{ID: shard.ID(c.name + "/0"), Cluster: c.name}, Driver: d, Core: cell,
+		Log: log.With(telemetry.KeyComponent, "shard"),
+	})
+	if err != nil {
+		return err
+	}
+	if err := cell.Attach(ctx, r); err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+// Restore fills an empty data directory from a backup.
+func Restore(ctx context.Context, dataDir, cell, backup string) error {
+	file, err := os.Open(backup)
+	if err != nil {
+		return fmt.Errorf("read the backup: %w", err)
+	}
+	defer file.Close()
+	if cell == "" {
+		cell = "default"
+	}
+	return badgerstore.Restore(ctx, badgerstore.Config{Dir: filepath.Join(dataDir, "store"), Cell: cell}, file)
+}
