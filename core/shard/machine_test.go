@@ -25,8 +25,8 @@ func TestHostID(t *testing.T) {
 	if got, want := shard.HostID("east", "node-1").String(), "a22m48lrfa90fom3vbk64n15fg"; got != want {
 		t.Errorf("the id of node-1 in east was %s once and is %s now", want, got)
 	}
-	if shard.HostID("a", "bc") == shard.HostID("ab", "c") || shard.HostID("a", "b") != shard.HostID("a", "b") {
-		t.Error("ids must differ by cluster and name, and by nothing else")
+	if shard.HostID("a", "bc") == shard.HostID("ab", "c") {
+		t.Error("two hosts whose names join to the same text have one id")
 	}
 }
 

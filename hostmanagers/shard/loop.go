@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"slices"
 	"time"
@@ -141,14 +142,14 @@ func (l *loop) handleContact(m shard.Message) {
 	switch c := m.(type) {
 	case shard.DriverLost:
 		l.lost = true
-		l.runtime.config.Log.Warn("the driver lost its cluster", telemetry.KeyReason, c.Reason)
+		l.runtime.config.Log.Warn("the driver lost its cluster", slog.String(telemetry.KeyReason, c.Reason))
 	case shard.InventoryArrived:
 		l.lost = false
 		now := l.runtime.config.Clock.Now()
 		for i := range l.retrying {
 			l.retrying[i].attempt, l.retrying[i].due = 0, now
 		}
-		l.runtime.config.Log.Info("the driver has its cluster's inventory", telemetry.KeyCount, len(c.Inventory.Hosts))
+		l.runtime.config.Log.Info("the driver has its cluster's inventory", slog.Int(telemetry.KeyCount, len(c.Inventory.Hosts)))
 	}
 	l.handle(m)
 }
@@ -205,14 +206,14 @@ func (l *loop) finish(res result) {
 		return
 	}
 	if launch, ok := res.job.call.(shard.LaunchCall); ok {
-		l.runtime.config.Log.Warn("the driver refused a launch", telemetry.KeyCount, len(launch.Launches), telemetry.KeyError, res.err)
+		l.runtime.config.Log.Warn("the driver refused a launch", slog.Int(telemetry.KeyCount, len(launch.Launches)), slog.Any(telemetry.KeyError, res.err))
 		l.handle(launchFailed(launch, res.err))
 		return
 	}
 	if res.job.attempt >= maxAttempts || len(l.retrying) >= maxRetrying {
 		info := res.job.info(0, res.err)
-		l.runtime.config.Log.Error("gave up a call of the driver", telemetry.KeyMethod, info.Call,
-			telemetry.KeyCount, info.Items, telemetry.KeyAttempt, info.Attempt, telemetry.KeyError, res.err)
+		l.runtime.config.Log.Error("gave up a call of the driver", slog.String(telemetry.KeyMethod, info.Call), slog.Int(telemetry.KeyCount, info.Items),
+			slog.Int(telemetry.KeyAttempt, info.Attempt), slog.Any(telemetry.KeyError, res.err))
 		if l.runtime.config.Hooks.GaveUp != nil {
 			l.runtime.config.Hooks.GaveUp(info)
 		}

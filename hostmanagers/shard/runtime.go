@@ -91,7 +91,7 @@ func New(config Config) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.Log = config.Log.With(telemetry.KeyShard, string(config.Machine.ID), telemetry.KeyCluster, config.Machine.Cluster)
+	config.Log = config.Log.With(slog.String(telemetry.KeyShard, string(config.Machine.ID)), slog.String(telemetry.KeyCluster, config.Machine.Cluster))
 	return &Runtime{
 		config:     config,
 		machine:    machine,

@@ -3,8 +3,8 @@ package shard_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -34,7 +34,7 @@ type bench struct {
 
 	mu      sync.Mutex
 	replies []shard.Reply
-	epochs  []shard.Epoch
+	epochs  []shard.Epoch // of each reply
 	gate    chan struct{} // when set, Deliver waits for it
 }
 
@@ -49,7 +49,9 @@ func (b *bench) Deliver(_ shard.ID, e shard.Epoch, replies []shard.Reply) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.replies = append(b.replies, replies...)
-	b.epochs = append(b.epochs, e)
+	for range replies {
+		b.epochs = append(b.epochs, e)
+	}
 }
 
 // recorder keeps what the hooks are told.
@@ -171,7 +173,7 @@ func (b *bench) statuses(run workload.RunID) (states []workload.RunState, tokens
 func (b *bench) expect(run workload.RunID, want ...workload.RunState) []driver.Token {
 	b.t.Helper()
 	states, tokens := b.statuses(run)
-	if fmt.Sprint(states) != fmt.Sprint(want) {
+	if !slices.Equal(states, want) {
 		b.t.Fatalf("the core heard %v of the run, not %v", states, want)
 	}
 	return tokens
@@ -301,7 +303,7 @@ func TestKillsAreTriedAgain(t *testing.T) {
 		c.set(func(c *cluster) { c.fail["kill"] = 2 })
 		begun := time.Now()
 		b.send(kill(1))
-		for c.calls("kill") < 3 {
+		for c.calls("kill") < 3 && time.Since(begun) < time.Minute {
 			time.Sleep(10 * time.Millisecond)
 		}
 		synctest.Wait()
@@ -440,6 +442,30 @@ func TestStopWhileEverythingHangs(t *testing.T) {
 		}
 		close(gate) // the core stops, as Core asks of it
 		b.finish()
+	})
+}
+
+// TestEpochsAreNotMixed lets replies under two epochs pile up: each is delivered under its own.
+func TestEpochsAreNotMixed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, newCluster("a"))
+		defer b.finish()
+		gate := make(chan struct{})
+		b.setGate(gate)
+		for i := range 6 {
+			b.send(shard.Place{Epoch: shard.Epoch{Cell: 1, Shard: uint64(i % 2)}, Batch: uint64(i)})
+		}
+		synctest.Wait()
+		b.setGate(nil)
+		close(gate)
+		synctest.Wait()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for i, r := range b.replies {
+			if placed, ok := r.(shard.Placed); ok && b.epochs[i] != (shard.Epoch{Cell: 1, Shard: placed.Batch % 2}) {
+				t.Errorf("the answer to batch %d came under %v", placed.Batch, b.epochs[i])
+			}
+		}
 	})
 }
 
