@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -381,14 +382,21 @@ func callsMayBeConcurrent(s *session) {
 }
 
 func afterTheEndNothingIsTaken(s *session) {
-	before := runtime.NumGoroutine()
+	before := goroutines()
 	s.connect()
 	l := s.start(s.cluster.Work.Forever)
 	s.running(l.Run)
 	d, more := s.driver, s.launches(1, s.cluster.Work.Forever)
 	s.disconnect()
 	// The one that waited for the driver may still be on its way out.
-	s.await("the end of the driver's goroutines", func() bool { return runtime.NumGoroutine() <= before })
+	s.await("the end of the driver's goroutines", func() bool {
+		for id := range goroutines() {
+			if !before[id] {
+				return false
+			}
+		}
+		return true
+	})
 	if err := d.Launch(context.Background(), more); err == nil {
 		s.Errorf("a driver that has ended takes launches")
 	}
@@ -399,4 +407,18 @@ func afterTheEndNothingIsTaken(s *session) {
 	if _, ok := find(inventory, l.Run); !ok {
 		s.Errorf("the run did not survive its driver: %s", fmt.Sprint(inventory.Runs))
 	}
+}
+
+// goroutines returns the numbers of all goroutines, which are never used again: a count alone would take one that ends for one that stays.
+func goroutines() map[string]bool {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	ids := map[string]bool{}
+	for block := range strings.SplitSeq(string(stacks), "\n\n") {
+		// "goroutine 7 [running]:"
+		if fields := strings.Fields(block); len(fields) > 1 && fields[0] == "goroutine" {
+			ids[fields[1]] = true
+		}
+	}
+	return ids
 }
