@@ -394,7 +394,7 @@ func (m *Machine) setDraining(s SetDraining) {
 		switch {
 		case marked == s.Draining:
 			continue
-		case s.Draining && h == nil && len(m.marks) >= MaxMarks:
+		case s.Draining && h == nil && len(m.marks) >= maxMarks:
 			m.stats.IgnoredMessages++
 			continue
 		case s.Draining:

@@ -12,12 +12,12 @@ import (
 
 // More bounds of a shard.
 const (
-	// MaxHeld bounds the leases held at once: a core that has more on its way is asked to wait.
-	MaxHeld = 16 * MaxBatch
-	// MaxForeign bounds the runs that are remembered though the core does not know them; more are reported, then forgotten.
-	MaxForeign = 1 << 16
-	// MaxMarks bounds the draining marks of hosts that have not been seen.
-	MaxMarks = MaxRows
+	// maxHeld bounds the leases held at once: a core that has more on its way is asked to wait.
+	maxHeld = 16 * MaxBatch
+	// maxForeign bounds the runs that are remembered though the core does not know them; more are reported, then forgotten.
+	maxForeign = 1 << 16
+	// maxMarks bounds the draining marks of hosts that have not been seen.
+	maxMarks = MaxRows
 )
 
 // Config is what a Machine is made of.
@@ -112,9 +112,6 @@ func (m *Machine) Stats() Stats {
 	m.stats.Hosts, m.stats.Held, m.stats.Runs = len(m.hosts), len(m.held), len(m.runs)
 	return m.stats
 }
-
-// Epoch returns the epoch of the present assignment.
-func (m *Machine) Epoch() Epoch { return m.epoch }
 
 func (m *Machine) ready() bool { return m.replayed && m.connected }
 

@@ -75,7 +75,7 @@ func alike(a, b *PlaceRequest) bool {
 
 // admissible reports whether a request may go to a placer, and takes its tasks off what the batch may still hold.
 func (m *Machine) admissible(r *PlaceRequest, left *int) bool {
-	if r.Count <= 0 || r.Count > *left || (!r.DryRun && r.Count > MaxHeld-len(m.held)) {
+	if r.Count <= 0 || r.Count > *left || (!r.DryRun && r.Count > maxHeld-len(m.held)) {
 		return false
 	}
 	if clusters := r.Class.Placement.Clusters; len(clusters) > 0 && !slices.Contains(clusters, m.config.Cluster) {

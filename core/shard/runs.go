@@ -139,7 +139,7 @@ func (m *Machine) hear(s *driver.Status) *tenant {
 	ends := s.State.Traits().Terminal
 	t := m.runs[s.Run]
 	if t == nil {
-		if m.replayed && m.foreign >= MaxForeign { // before a replay is done, every run looks foreign
+		if m.replayed && m.foreign >= maxForeign { // before a replay is done, every run looks foreign
 			return nil
 		}
 		t = m.newTenant()

@@ -14,8 +14,8 @@ type watch struct {
 	matches map[workload.HostID]struct{}
 }
 
-// MaxWatches bounds the selectors of a shard.
-const MaxWatches = 1024
+// maxWatches bounds the selectors of a shard.
+const maxWatches = 1024
 
 // watch takes on a list of selectors. Those that went on unchanged keep what they know.
 func (m *Machine) watch(selectors []Selector) {
@@ -23,9 +23,9 @@ func (m *Machine) watch(selectors []Selector) {
 	for _, w := range m.watches {
 		former[w.job] = w
 	}
-	if len(selectors) > MaxWatches {
+	if len(selectors) > maxWatches {
 		m.stats.IgnoredMessages++
-		selectors = selectors[:MaxWatches]
+		selectors = selectors[:maxWatches]
 	}
 	m.watches = make([]*watch, 0, len(selectors))
 	var hosts []*machineHost

@@ -37,3 +37,42 @@ type CallInfo struct {
 	Took    time.Duration
 	Err     error
 }
+
+// kind names the kind of a message, for metrics.
+func kind(m shard.Message) string {
+	switch m.(type) {
+	case shard.Assign:
+		return "assign"
+	case shard.Names:
+		return "names"
+	case shard.Replay:
+		return "replay"
+	case shard.Place:
+		return "place"
+	case shard.Launch:
+		return "launch"
+	case shard.Kill:
+		return "kill"
+	case shard.Release:
+		return "release"
+	case shard.Acknowledge:
+		return "acknowledge"
+	case shard.Watch:
+		return "watch"
+	case shard.SetDraining:
+		return "set_draining"
+	case shard.InventoryArrived:
+		return "inventory"
+	case shard.HostsUpdated:
+		return "hosts"
+	case shard.StatusesArrived:
+		return "statuses"
+	case shard.DriverLost:
+		return "driver_lost"
+	case shard.LaunchFailed:
+		return "launch_failed"
+	case shard.Wake:
+		return "wake"
+	}
+	return "unknown"
+}

@@ -167,7 +167,7 @@ func (l *loop) handle(m shard.Message) {
 	}
 	if hook := l.runtime.config.Hooks.Handled; hook != nil {
 		hook(HandledInfo{
-			Message: shard.Kind(m), Took: time.Duration(l.runtime.config.Clock.Now() - begun),
+			Message: kind(m), Took: time.Duration(l.runtime.config.Clock.Now() - begun),
 			Replies: len(l.output.Replies), Calls: len(l.output.Calls),
 			QueuedMessages: len(l.runtime.fromCore) + len(l.runtime.fromDriver), QueuedReplies: l.replies, QueuedCalls: len(l.calls),
 			Stats: l.runtime.machine.Stats(),
