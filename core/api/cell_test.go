@@ -116,6 +116,7 @@ type testCell struct {
 	t       *testing.T
 	address string
 	store   store.Store
+	tokens  string // path of the token file
 	stop    func() // ends the server and waits for it
 }
 
@@ -172,7 +173,7 @@ func newTestCell(t *testing.T, room int) *testCell {
 			t.Errorf("run the engine: %v", err)
 		}
 	})
-	c := &testCell{t: t, address: "http://" + listener.Addr().String(), store: backend, stop: func() { endServing(); served.Wait() }}
+	c := &testCell{t: t, address: "http://" + listener.Addr().String(), store: backend, tokens: tokens, stop: func() { endServing(); served.Wait() }}
 	t.Cleanup(func() {
 		c.stop()
 		endRunning()

@@ -383,6 +383,7 @@ func TestCursors(t *testing.T) {
 
 func FuzzCursor(f *testing.F) {
 	f.Add(cursor{cell: 1, revision: 2, filters: 3}.String())
+	f.Add("AX0000000000000000000000000000000\r0000000000000000000000")
 	f.Add("")
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := parseCursor(text)
@@ -394,6 +395,7 @@ func FuzzCursor(f *testing.F) {
 
 func FuzzPageToken(f *testing.F) {
 	f.Add(encodePage(1, encodeNumber(300)), uint64(1))
+	f.Add("AQAAAAAAAAAA\r", uint64(0))
 	f.Fuzz(func(t *testing.T, text string, filters uint64) {
 		position, err := decodePage(text, filters)
 		if err != nil || text == "" {

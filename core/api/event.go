@@ -61,16 +61,15 @@ type watch struct {
 	job    workload.JobID // zero: any
 	top    string         // path of the subtree; "": any
 
-	paths   map[workload.PoolID]string
-	stale   bool // a pool changed, so paths may have
-	renewed time.Time
+	paths map[workload.PoolID]string
+	stale bool // a pool changed, so paths may have
 
 	events   []*pacelinev1.Event
 	revision uint64
 }
 
 func (s *eventService) newWatch(ctx context.Context, in *pacelinev1.WatchEventsRequest) (*watch, error) {
-	w := &watch{cell: s.cell, access: accessOf(ctx), kinds: in.GetKinds(), paths: map[workload.PoolID]string{}, renewed: time.Now()}
+	w := &watch{cell: s.cell, access: accessOf(ctx), kinds: in.GetKinds(), paths: map[workload.PoolID]string{}}
 	if in.GetJob() != "" {
 		job, err := s.cell.job(ctx, in.GetJob(), nil)
 		if err != nil {
@@ -120,11 +119,8 @@ func (w *watch) next(ctx context.Context, subscription *engine.Subscription) err
 	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 		return err
 	}
-	if time.Since(w.renewed) >= beat { // a watch may outlive the rights of its caller
-		if err := w.access.renew(); err != nil {
-			return err
-		}
-		w.renewed = time.Now()
+	if err := w.access.renew(); err != nil { // a watch may outlive the rights of its caller
+		return err
 	}
 	if err := w.findPaths(ctx, page.Changes); err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -165,6 +167,44 @@ func TestWatchOfADeletedPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
+}
+
+// TestRevokedTokenEndsWatches: a token that is taken from the file while a watch is open ends the watch.
+func TestRevokedTokenEndsWatches(t *testing.T) {
+	c := newTestCell(t, 4)
+	root := c.as(adminToken)
+	stream, err := c.as(adsToken).Events.WatchEvents(t.Context(), connect.NewRequest(&pacelinev1.WatchEventsRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	if !stream.Receive() {
+		t.Fatal(stream.Err())
+	}
+	without, _, _ := strings.Cut(tokenFile, "  - {principal: ads")
+	if err := os.WriteFile(c.tokens, []byte(without), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		for stream.Receive() {
+		}
+		ended <- stream.Err()
+	}()
+	share := 1
+	c.eventually("the watch has ended", func() bool {
+		share++
+		if _, err := c.apply(root, fmt.Sprintf("{path: /p, share: %d}", share)); err != nil { // an event now and then
+			t.Error(err)
+		}
+		select {
+		case err := <-ended:
+			c.want("after the token was revoked", err, connect.CodeUnauthenticated, "no valid token")
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // TestStopEndsWatches: a server that stops does not wait for watches, and tells their clients to come back.
