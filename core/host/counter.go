@@ -12,8 +12,8 @@ func (s *Selector) matches(g *group) bool {
 	return (s.Job == workload.JobID{} || s.Job == g.key.job) && g.labels.Covers(s.Labels)
 }
 
-// Counter is the number of matching occupants in each domain of one topology. It follows the table by itself. A Counter is
-// good until the next call of Table.Counter: that may have dropped it to make room.
+// Counter is the number of matching occupants in each domain of one topology. It follows the table by itself, until MaxCounters
+// others were asked for after it: ask for it again with every batch.
 type Counter struct {
 	selector Selector
 	topology string

@@ -29,13 +29,16 @@ func benchTable(b *testing.B, hosts int) *host.Table {
 
 func benchClass(cpu int64, wish workload.Placement) *placement.Class {
 	return placement.NewClass(workload.JobID{1}, &workload.JobSpec{
-		Kind: workload.Batch, Template: workload.TaskTemplate{Needs: resource.Vector{cpu, 2 * cpu}}, Placement: wish,
+		Kind: workload.Batch, Labels: map[string]string{"app": "a"}, Template: workload.TaskTemplate{Needs: resource.Vector{cpu, 2 * cpu}}, Placement: wish,
 	}, nil)
 }
 
 // giveBack empties the table again, outside the timing.
 func giveBack(b *testing.B, t *host.Table, class *placement.Class, results []placement.Result) {
 	for _, r := range results {
+		if r.Refused > 0 {
+			b.Fatal("a task was refused: the figures would count it as placed")
+		}
 		for _, a := range r.Assignments {
 			if err := t.Release(a.Row, class.Occupant(a.Devices, a.Ports)); err != nil {
 				b.Fatal(err)
@@ -72,6 +75,12 @@ func BenchmarkPlace(b *testing.B) {
 
 func BenchmarkPlaceSpread(b *testing.B) {
 	wish := workload.Placement{Spreads: []workload.Spread{{Topology: "zone", MaxSkew: 1}}}
+	benchPlace(b, 10_000, 64, wish)
+}
+
+// BenchmarkPlaceAlone measures a service that wants every instance on a host of its own.
+func BenchmarkPlaceAlone(b *testing.B) {
+	wish := workload.Placement{Affinities: []workload.Affinity{{Selector: map[string]string{"app": "a"}, Topology: workload.TopologyHost, Anti: true}}}
 	benchPlace(b, 10_000, 64, wish)
 }
 

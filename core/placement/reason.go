@@ -44,7 +44,7 @@ func (r Reason) String() string {
 type Reasons struct {
 	Hosts  int // hosts looked at
 	Counts [NumReasons]int
-	// NeverFits says that no host would take the task even if it were empty.
+	// NeverFits says that no host would take the task even if it were empty; so too where there are no hosts.
 	NeverFits bool
 	// GangLargest is, for a refused gang, how many members would have found room.
 	GangLargest int

@@ -1,6 +1,8 @@
 package placement
 
 import (
+	"math/bits"
+
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -54,15 +56,18 @@ func (s *search) addTerm(x term) {
 // domainsOf returns the domains that have a host which the class could be sent to now, full or not.
 func (s *search) domainsOf(c *host.Counter) []uint32 {
 	var domains []uint32
-	seen := map[uint32]bool{0: true}
+	seen := []bool{true} // by domain; 0 is none
 	for w := range s.know.eligible {
-		host.Bitmap{s.know.eligible[w] & s.table.Usable()[w]}.Rows(func(bit host.Row) bool {
-			if d := c.Domain(host.Row(w*64) + bit); !seen[d] {
+		for m := s.know.eligible[w] & s.table.Usable()[w]; m != 0; m &= m - 1 {
+			d := c.Domain(host.Row(w*64 + bits.TrailingZeros64(m)))
+			if int(d) >= len(seen) {
+				seen = append(seen, make([]bool, max(int(d)+1-len(seen), len(seen)))...)
+			}
+			if !seen[d] {
 				seen[d] = true
 				domains = append(domains, d)
 			}
-			return true
-		})
+		}
 	}
 	return domains
 }
