@@ -4,7 +4,7 @@ import "time"
 
 // Clock is the time that a shard's leases run by.
 type Clock interface {
-	// Now is in nanoseconds and never runs backwards.
+	// Now is in nanoseconds and never runs backwards. It is called from several goroutines.
 	Now() int64
 	// NewTimer returns a timer that does not run yet.
 	NewTimer() Timer
