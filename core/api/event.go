@@ -77,11 +77,14 @@ func (s *eventService) newWatch(ctx context.Context, in *pacelinev1.WatchEventsR
 		}
 		w.job = job.view.ID
 	}
-	if in.GetPool() == "" || in.GetPool() == auth.Root {
-		return w, nil
-	}
 	var missing error
 	err := s.cell.engine.Read(ctx, func(r scheduler.Reader) {
+		for _, pool := range r.Pools(auth.Root) { // so that the last word about a pool finds its path when it is gone
+			w.paths[pool.Pool.ID] = pool.Path
+		}
+		if in.GetPool() == "" || in.GetPool() == auth.Root {
+			return
+		}
 		pool, ok := findPool(r, in.GetPool())
 		if !ok || !w.access.principal.Allows(auth.Viewer, pool.Path) {
 			missing = missingPool(in.GetPool())
