@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -493,6 +494,47 @@ func TestBadInputOverTheWire(t *testing.T) {
 	if list, err := root.Jobs.ListJobs(t.Context(), connect.NewRequest(&pacelinev1.ListJobsRequest{})); err != nil || len(list.Msg.GetJobs()) != 0 {
 		t.Errorf("jobs after nothing but refusals: %v, %v", list, err)
 	}
+}
+
+// TestLargestJob: the largest spec that the API lets in, in the form that takes most room in the store, is accepted and comes back.
+func TestLargestJob(t *testing.T) {
+	c := newTestCell(t, 0)
+	root := c.as(adminToken)
+	job := parseYAML[*pacelinev1.JobSpec](t, "name: large\ninstances: 1000000\nbatch: {}\ntask: {command: [x], resources: {cpu_milli: 1, memory_mib: 1, disk_mib: 1}}")
+	number := int64(1<<40 - 1)
+	source := rand.NewChaCha8([32]byte{1})
+	noise := make([]byte, 8)
+	for i := range 10_000 {
+		if _, err := source.Read(noise); err != nil {
+			t.Fatal(err)
+		}
+		override := &pacelinev1.Override{Instances: fmt.Sprint(100 * i)}
+		if i < 5000 {
+			override.Labels = map[string]string{"a": fmt.Sprintf("%x", noise)}
+		} else {
+			override.Resources = &pacelinev1.Quantities{CpuMilli: &number, MemoryMib: &number}
+		}
+		job.Overrides = append(job.Overrides, override)
+	}
+	if _, err := root.Jobs.CreateJob(t.Context(), connect.NewRequest(&pacelinev1.CreateJobRequest{Spec: job})); err != nil {
+		t.Fatal(err)
+	}
+	back, err := c.get(root, "large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := back.GetSpec(); got.GetInstances() != 1_000_000 || len(got.GetOverrides()) < 5001 {
+		t.Errorf("came back with %d instances and %d overrides", got.GetInstances(), len(got.GetOverrides()))
+	}
+	job.Name = "larger"
+	for _, o := range job.GetOverrides() {
+		o.Env = map[string]string{"A": strings.Repeat("x", 50)}
+	}
+	_, err = root.Jobs.CreateJob(t.Context(), connect.NewRequest(&pacelinev1.CreateJobRequest{Spec: job}))
+	c.want("a larger one", err, connect.CodeInvalidArgument, "524288")
+	job.Overrides = []*pacelinev1.Override{{Instances: "0-9999", Env: map[string]string{"A": strings.Repeat("x", 500)}}}
+	_, err = root.Jobs.CreateJob(t.Context(), connect.NewRequest(&pacelinev1.CreateJobRequest{Spec: job}))
+	c.want("one that is large once its overrides are spread", err, connect.CodeInvalidArgument, "once each instance has its own overrides")
 }
 
 func backup(ctx context.Context, cl *client.Client, into *bytes.Buffer) error {

@@ -39,8 +39,7 @@ type Scope struct {
 // ToJob turns a spec into the scheduler's form with every default filled in, or returns an *InvalidError.
 func ToJob(in *pacelinev1.JobSpec, scope Scope) (*workload.JobSpec, error) {
 	c := &checker{}
-	size := proto.Size(in)
-	if size > MaxBytes {
+	if size := proto.Size(in); size > MaxBytes {
 		c.refuse(scope.Field, "is %d bytes long, at most %d are accepted: shorten commands, environments or overrides, or fetch what is large at run time", size, MaxBytes)
 		return nil, c.err()
 	}
@@ -65,7 +64,7 @@ func ToJob(in *pacelinev1.JobSpec, scope Scope) (*workload.JobSpec, error) {
 	out.Template = toTask(c, in.GetTask(), scope)
 	out.Placement = toPlacement(c, in.GetPlacement(), scope.Field+".placement")
 	if out.Kind != workload.Daemon {
-		out.Overrides = toOverrides(c, in.GetOverrides(), out, scope, MaxBytes-size)
+		out.Overrides = toOverrides(c, in.GetOverrides(), out, scope, MaxBytes-baseBytes(in))
 	}
 	if err := c.err(); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/paceline-sched/paceline/core/resource"
@@ -39,7 +40,7 @@ func toOverrides(c *checker, in []*pacelinev1.Override, job *workload.JobSpec, s
 				return out
 			}
 			if room -= each * int(r.Last-r.First+1); room < 0 {
-				c.refuse(field+".instances", "the overrides take more than the %d bytes that are left of %d once each instance has its own: shorten them", room+each*int(r.Last-r.First+1), MaxBytes)
+				c.refuse(field+".instances", "the spec takes more than %d bytes once each instance has its own overrides: shorten them", MaxBytes)
 				return out
 			}
 			for n := r.First; n <= r.Last; n++ {
@@ -63,9 +64,20 @@ func overrideBytes(o *pacelinev1.Override) int {
 	return proto.Size(o) - len(o.GetInstances()) + fixed
 }
 
-// Bytes is the encoded size of a spec, with overrides counted for each instance that they name.
-func Bytes(in *pacelinev1.JobSpec) int {
+// baseBytes is the encoded size of a spec without its overrides.
+func baseBytes(in *pacelinev1.JobSpec) int {
 	size := proto.Size(in)
+	for _, o := range in.GetOverrides() {
+		size -= protowire.SizeTag(overridesField) + protowire.SizeBytes(proto.Size(o))
+	}
+	return size
+}
+
+const overridesField protowire.Number = 22
+
+// Bytes is the encoded size of a spec, with overrides counted once for each instance that they name.
+func Bytes(in *pacelinev1.JobSpec) int {
+	size := baseBytes(in)
 	for _, o := range in.GetOverrides() {
 		ranges, err := ParseInstances(o.GetInstances())
 		if err != nil {

@@ -163,6 +163,19 @@ func TestMillionInstances(t *testing.T) {
 	}
 }
 
+// TestBytes: a spec whose overrides name one instance each is as large as its encoding, but for what each override is allowed.
+func TestBytes(t *testing.T) {
+	in := parseJob(t, "name: a\ninstances: 10\nbatch: {}\ntask: {command: [x]}")
+	if got, want := spec.Bytes(in), proto.Size(in); got != want {
+		t.Errorf("without overrides: %d, encoded %d", got, want)
+	}
+	base := proto.Size(in)
+	in.Overrides = []*pacelinev1.Override{{Instances: "0-8", Command: []string{"0123456789"}}}
+	if got := spec.Bytes(in) - base; got < 9*12 || got > 9*24 {
+		t.Errorf("nine instances with 10 bytes each take %d", got)
+	}
+}
+
 func TestViolationsAreBounded(t *testing.T) {
 	in := parseJob(t, "name: a\nbatch: {}\ntask: {command: [x]}")
 	for range 1000 {
