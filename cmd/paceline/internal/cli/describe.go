@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/paceline-sched/paceline/cmd/paceline/internal/output"
+	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
+)
+
+// facts is a page of names and values; an empty value is left out.
+type facts [][]string
+
+func (f *facts) add(name, format string, args ...any) {
+	if value := fmt.Sprintf(format, args...); value != "" && value != output.Dash {
+		*f = append(*f, []string{name + ":", value})
+	}
+}
+
+func (f *facts) write(p *output.Printer) error {
+	page := *p
+	page.NoHeaders = true
+	return page.Rows(append([][]string{{"", ""}}, *f...))
+}
+
+// table writes a titled table below a page of facts.
+func table(p *output.Printer, title string, rows [][]string) error {
+	if len(rows) < 2 {
+		return nil
+	}
+	if _, err := fmt.Fprintf(p.Out, "\n%s\n", title); err != nil {
+		return err
+	}
+	return p.Rows(rows)
+}
+
+func (a *app) since(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s ago)", output.Clock(a.Now(), t), output.Age(a.Now(), t))
+}
+
+func (a *app) describeJob(p *output.Printer, job *pacelinev1.Job) error {
+	s := job.GetSummary()
+	var f facts
+	f.add("Job", "%s", summaryPath(s))
+	f.add("Id", "%s", s.GetId())
+	f.add("Kind", "%s", kindLine(job))
+	state := output.Enum(s.GetState())
+	if s.GetRestarting() {
+		state += ", restarting"
+	}
+	if s.GetGoal() != pacelinev1.JobGoal_JOB_GOAL_RUN {
+		state += ", wanted: " + output.Enum(s.GetGoal())
+	}
+	f.add("State", "%s", state)
+	f.add("Reason", "%s", output.Enum(s.GetReason()))
+	f.add("Instances", "%d: %s", s.GetInstances(), counts(s))
+	f.add("Runs", "%s", runCounts(s.GetRunCounts()))
+	f.add("Waiting", "%s", pendingLine(job.GetPending()))
+	f.add("Needs", "%s", quantities(taskNeeds(job.GetSpec().GetTask().GetResources())))
+	f.add("Command", "%s", quoted(job.GetSpec().GetTask().GetCommand()))
+	f.add("Owner", "%s", s.GetOwner())
+	f.add("Submitted by", "%s", s.GetSubmitter())
+	f.add("Submitted", "%s", a.since(s.GetCreateTime()))
+	f.add("Started", "%s", a.since(s.GetStartTime()))
+	f.add("Ended", "%s", a.since(s.GetEndTime()))
+	if s.GetDeadline() != nil {
+		f.add("Deadline", "%s", output.Clock(a.Now(), s.GetDeadline()))
+	}
+	f.add("Labels", "%s", output.Pairs(s.GetLabels()))
+	f.add("Version", "%d, spec version %d", s.GetVersion(), s.GetConfigVersion())
+	return f.write(p)
+}
+
+func kindLine(job *pacelinev1.Job) string {
+	parts := []string{output.Enum(job.GetSummary().GetKind())}
+	if job.GetSpec().GetGang() != nil {
+		parts = append(parts, "gang")
+	}
+	if n := job.GetSpec().GetBatch().GetMaxRunning(); n > 0 {
+		parts = append(parts, fmt.Sprintf("at most %d at once", n))
+	}
+	parts = append(parts, fmt.Sprintf("priority %d", job.GetSummary().GetPriority()))
+	if job.GetSpec().Preemptible != nil && !job.GetSpec().GetPreemptible() {
+		parts = append(parts, "not preemptible")
+	}
+	return strings.Join(parts, ", ")
+}
+
+func runCounts(n *pacelinev1.RunCounts) string {
+	var parts []string
+	for _, c := range []struct {
+		count uint32
+		word  string
+	}{
+		{n.GetPlaced(), "placed"},
+		{n.GetLaunching(), "launching"},
+		{n.GetStarting(), "starting"},
+		{n.GetRunning(), "running"},
+		{n.GetKilling(), "killing"},
+		{n.GetUnreachable(), "unreachable"},
+		{n.GetSucceeded(), "succeeded"},
+		{n.GetFailed(), "failed"},
+		{n.GetKilled(), "killed"},
+		{n.GetPreempted(), "preempted"},
+		{n.GetLost(), "lost"},
+	} {
+		if c.count > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", c.count, c.word))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func pendingLine(p *pacelinev1.Pending) string {
+	if p.GetInstances() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s, %s", output.Plural(p.GetInstances(), "instance"), first(p.GetMessage(), output.Enum(p.GetReason())))
+}
+
+// taskNeeds is a task's needs in the form of quantities.
+func taskNeeds(r *pacelinev1.TaskResources) *pacelinev1.Quantities {
+	return &pacelinev1.Quantities{
+		CpuMilli: new(r.GetCpuMilli()), MemoryMib: new(r.GetMemoryMib()), DiskMib: new(r.GetDiskMib()), GpuMilli: new(r.GetGpuMilli()),
+		Extended: r.GetExtended(),
+	}
+}
+
+// maxQuoted bounds how much of a command is shown; -o yaml has it whole.
+const maxQuoted = 200
+
+func quoted(command []string) string {
+	parts := make([]string, len(command))
+	for i, word := range command {
+		if parts[i] = word; word == "" || strings.ContainsAny(word, " \t\n\"'\\$`;&|<>(){}*?[]#~") {
+			parts[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	line := strings.ReplaceAll(strings.Join(parts, " "), "\n", `\n`)
+	if len(line) > maxQuoted {
+		return strings.ToValidUTF8(line[:maxQuoted], "") + "..."
+	}
+	return line
+}
+
+func (a *app) describeExplanation(p *output.Printer, e *pacelinev1.Explanation) error {
+	s := e.GetJob()
+	var f facts
+	f.add("Job", "%s", summaryPath(s))
+	f.add("State", "%s", counts(s))
+	if len(e.GetReasons()) == 0 {
+		f.add("Waiting", "no instance waits")
+		return f.write(p)
+	}
+	f.add("Main reason", "%s", output.Enum(e.GetDominant()))
+	if e.GetQueuePosition() > 0 {
+		f.add("Queue", "position %d of %d in %s", e.GetQueuePosition(), e.GetQueueLength(), s.GetPool())
+	}
+	for _, name := range resources(e.GetPoolEntitlement(), e.GetPoolUsage()) {
+		f.add("Pool "+resourceTitle(name), "%s of %s used", output.Quantity(name, amount(e.GetPoolUsage(), name)),
+			output.Quantity(name, amount(e.GetPoolEntitlement(), name)))
+	}
+	if err := f.write(p); err != nil {
+		return err
+	}
+	rows := [][]string{{"REASON", "INSTANCES", "WHY"}}
+	for _, r := range e.GetReasons() {
+		rows = append(rows, []string{output.Enum(r.GetReason()), number(r.GetInstances()), output.OrDash(r.GetMessage())})
+	}
+	if err := table(p, "Why instances wait:", rows); err != nil {
+		return err
+	}
+	for _, r := range e.GetReasons() {
+		if err := refusals(p, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refusals writes for what hosts refused, most frequent first.
+func refusals(p *output.Printer, pending *pacelinev1.Pending) error {
+	rows := [][]string{{"REFUSED FOR", "HOSTS"}}
+	for _, r := range pending.GetRefusals() {
+		rows = append(rows, []string{output.Enum(r.GetReason()), number(r.GetHosts())})
+	}
+	title := output.Plural(pending.GetHosts(), "host") + " looked at:"
+	if pending.GetGangLargest() > 0 {
+		title = fmt.Sprintf("%s looked at, room for %d members:", output.Plural(pending.GetHosts(), "host"), pending.GetGangLargest())
+	}
+	return table(p, title, rows)
+}
+
+// describePlan writes a plan in the manner of a diff: + is new, ~ changes, = stays.
+func (a *app) describePlan(spec *pacelinev1.JobSpec, plan *pacelinev1.PlanJobResponse) {
+	path := jobPath(first(spec.GetPool(), "/default"), spec.GetName())
+	switch plan.GetChange() {
+	case pacelinev1.PlanChange_PLAN_CHANGE_NONE:
+		a.say("= job %s stays as it is", path)
+		return
+	case pacelinev1.PlanChange_PLAN_CHANGE_UPDATE:
+		a.say("~ job %s would change", path)
+	default:
+		a.say("+ job %s would be created", path)
+	}
+	for _, field := range plan.GetFields() {
+		a.say("    %s: %s -> %s", field.GetField(), first(field.GetBefore(), "absent"), first(field.GetAfter(), "absent"))
+	}
+	if plan.GetChecked() > 0 {
+		a.say("  of %s, the pool's entitlement covers %d and %d would be placed at once", output.Plural(plan.GetChecked(), "instance"), plan.GetAdmitted(), plan.GetPlaceable())
+	}
+	var hosts []string
+	for _, name := range slices.Sorted(maps.Keys(plan.GetHosts())) {
+		hosts = append(hosts, fmt.Sprintf("%s (%d)", name, plan.GetHosts()[name]))
+	}
+	if len(hosts) > 0 {
+		a.say("  on %s", strings.Join(hosts, ", "))
+	}
+	for _, pending := range plan.GetPending() {
+		a.say("  waiting: %s", pendingLine(pending))
+		for _, r := range pending.GetRefusals() {
+			a.say("    %s: %s", output.Plural(r.GetHosts(), "host"), output.Enum(r.GetReason()))
+		}
+	}
+	for _, warning := range plan.GetWarnings() {
+		a.say("  warning: %s", warning)
+	}
+}
