@@ -118,7 +118,7 @@ fuzz: ## run each fuzz target for FUZZTIME (default 20s)
 	  sed -E 's|^([^:]*)/[^/:]*:[0-9]+:func (Fuzz[A-Za-z0-9_]*).*|\1 \2|' |
 	while read -r dir target; do
 	  echo "== $$dir $$target"
-	  go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$dir"
+	  go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 2s "./$$dir"
 	done
 
 .PHONY: soak
@@ -137,7 +137,7 @@ sim: build ## pack a real trace through the real placement (TRACES=folder SEEDS=
 
 .PHONY: demo
 demo: build ## real processes scheduled, killed, restarted and explained, in under 3 minutes
-	@examples/demo/run bin/paceline
+	@go run ./examples/demo -paceline bin/paceline
 
 .PHONY: clean
 clean: ## remove what builds and runs leave behind; the tools stay
