@@ -129,6 +129,9 @@ func (s *State) whyQueued(j *job, st admission.Standing) PendingReason {
 		if has := s.capacity[st.Kind]; has < st.Need {
 			r.Kind, r.Available = PendingNeverFits, has
 			r.Message = fmt.Sprintf("needs %s=%d, and all hosts of the cell together have %d", r.Resource, r.Needed, has)
+			if r.Hosts = s.tooSmall(&j.offered.class.Needs); r.Hosts.NeverFits {
+				r.Message += "; " + describeRefusal(&r.Hosts, true)
+			}
 		}
 	case admission.Behind:
 		r = PendingReason{Kind: PendingQueue, Resource: s.names.Name(st.Kind), Position: st.Ahead}
@@ -158,6 +161,45 @@ func whyRefused(c *jobClass) PendingReason {
 	}
 	r.Message = describeRefusal(&c.refusal, c.neverFits)
 	return r
+}
+
+// tooSmall counts the hosts that could not hold one task even if they were empty, by the first kind that they lack. It looks at capacities
+// alone: who never got as far as a shard has no better account.
+func (s *State) tooSmall(needs *resource.Vector) placement.Reasons {
+	r := placement.Reasons{NeverFits: true}
+	for _, h := range s.hostNames {
+		if !h.Present {
+			continue
+		}
+		r.Hosts++
+		lacks := placement.NumReasons
+		for k, need := range needs {
+			if need > h.Summary.Capacity[k] {
+				lacks = reasonOf(resource.Kind(k))
+				break
+			}
+		}
+		if lacks == placement.NumReasons {
+			r.NeverFits = false
+			return r
+		}
+		r.Counts[lacks]++
+	}
+	return r
+}
+
+func reasonOf(k resource.Kind) placement.Reason {
+	switch k {
+	case resource.CPU:
+		return placement.ReasonCPU
+	case resource.Memory:
+		return placement.ReasonMemory
+	case resource.Disk:
+		return placement.ReasonDisk
+	case resource.GPU:
+		return placement.ReasonGPU
+	}
+	return placement.ReasonNamed
 }
 
 // describeRefusal says it in the form "4213 hosts: cpu 3900, label 313".

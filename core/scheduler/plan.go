@@ -25,12 +25,9 @@ type planWork struct {
 func (s *State) planJob(token uint64, spec *workload.JobSpec) *Error {
 	plan := &Plan{Hosts: map[string]int{}}
 	old, exists := s.byName[jobName{spec.Pool, spec.Name}]
-	switch {
-	case exists && !old.State.Terminal():
+	if exists && !old.State.Terminal() {
 		plan.Exists = true
 		plan.Changes = s.differences(old.spec, spec)
-	default:
-		plan.Changes = s.differences(&workload.JobSpec{}, spec)
 	}
 	if err := s.checkSpec(spec, 0); err != nil {
 		return err
@@ -121,7 +118,7 @@ func (s *State) planAnswered(p *planWork) {
 
 // differences lists the fields in which two specs differ, by their path in a job file.
 func (s *State) differences(old, now *workload.JobSpec) []FieldChange {
-	d := differ{names: s.names}
+	d := differ{state: s}
 	d.compare(reflect.ValueOf(*old), reflect.ValueOf(*now), "")
 	return d.list
 }
@@ -130,7 +127,7 @@ func (s *State) differences(old, now *workload.JobSpec) []FieldChange {
 const MaxFieldChanges = 100
 
 type differ struct {
-	names *resource.Names
+	state *State
 	list  []FieldChange
 }
 
@@ -144,7 +141,7 @@ func (d *differ) compare(a, b reflect.Value, field string) {
 		vb, _ := b.Interface().(resource.Vector)
 		for k := range va {
 			if va[k] != vb[k] {
-				d.add(join(field, d.names.Name(resource.Kind(k))), strconv.FormatInt(va[k], 10), strconv.FormatInt(vb[k], 10))
+				d.add(join(field, d.state.names.Name(resource.Kind(k))), strconv.FormatInt(va[k], 10), strconv.FormatInt(vb[k], 10))
 			}
 		}
 	case a.Kind() == reflect.Struct:
