@@ -47,6 +47,7 @@ var goHomes = []struct {
 	{"federation/...", "owns membership and listeners"},
 	{"sdk/client", "owns the reader of a resuming watch"},
 	{"cmd/paceline/...", "owns the process"},
+	{"examples/...", "programs of users own their process"},
 	{"conformance/...", "kits and whole-system tests drive what they judge from several sides"},
 }
 
@@ -241,7 +242,7 @@ func CheckGoroutines(t *Tree) []Finding {
 			if !ok {
 				return true
 			}
-			if starts[f.dir] == nil {
+			if starts[f.dir] == nil && f.syntax.Name.Name != "main" { // a main's goroutines end with its process
 				starts[f.dir] = f
 			}
 			if !goAllowed(f.dir) {

@@ -207,11 +207,11 @@ func (a *app) describePlan(spec *pacelinev1.JobSpec, plan *pacelinev1.PlanJobRes
 		return
 	case pacelinev1.PlanChange_PLAN_CHANGE_UPDATE:
 		a.say("~ job %s would change", path)
+		for _, field := range plan.GetFields() {
+			a.say("    %s: %s -> %s", field.GetField(), first(field.GetBefore(), "absent"), first(field.GetAfter(), "absent"))
+		}
 	default:
-		a.say("+ job %s would be created", path)
-	}
-	for _, field := range plan.GetFields() {
-		a.say("    %s: %s -> %s", field.GetField(), first(field.GetBefore(), "absent"), first(field.GetAfter(), "absent"))
+		a.say("+ job %s would be created", path) // its fields are the file's own
 	}
 	if plan.GetChecked() > 0 {
 		a.say("  of %s, the pool's entitlement covers %d and %d would be placed at once", output.Plural(plan.GetChecked(), "instance"), plan.GetAdmitted(), plan.GetPlaceable())

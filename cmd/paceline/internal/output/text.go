@@ -115,6 +115,8 @@ func Quantity(resource string, n int64) string {
 		return trimZeros(float64(n)/1000, 3)
 	case "memory_mib", "disk_mib":
 		switch {
+		case n == 0:
+			return "0"
 		case n >= 1<<20 || n <= -(1<<20):
 			return trimZeros(float64(n)/(1<<20), 1) + "Ti"
 		case n >= 1<<10 || n <= -(1<<10):
