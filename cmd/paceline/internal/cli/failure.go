@@ -161,20 +161,30 @@ func locate[M interface {
 }](doc *jobfile.Document[M], err error,
 ) error {
 	var remote *connect.Error
-	violations := client.Detail(err).GetViolations()
-	if !errors.As(err, &remote) || len(violations) == 0 {
+	if !errors.As(err, &remote) || !aboutRequest(remote.Code()) {
 		return err
 	}
-	var problems jobfile.Problems
-	for _, v := range violations {
-		field, ok := strings.CutPrefix(v.GetField(), specPrefix)
-		if !ok {
-			return err
-		}
-		problems = append(problems, doc.Problem(field, v.GetMessage()))
-	}
 	f := explainRemote(err, remote)
+	var problems jobfile.Problems
+	for _, v := range client.Detail(err).GetViolations() {
+		if field, ok := strings.CutPrefix(v.GetField(), specPrefix); ok {
+			problems = append(problems, doc.Problem(field, v.GetMessage()))
+		}
+	}
+	if len(problems) == 0 {
+		problems = jobfile.Problems{{File: doc.File, Line: doc.Line, Message: f.err.Error()}}
+	}
 	return &failure{code: f.code, err: problems, hint: f.hint}
+}
+
+// aboutRequest reports whether a code says that something is wrong with what was asked, rather than with who asked or with the server.
+func aboutRequest(code connect.Code) bool {
+	switch code {
+	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeAlreadyExists, connect.CodeFailedPrecondition, connect.CodeResourceExhausted:
+		return true
+	default:
+		return false
+	}
 }
 
 // readFailure is a file of the user's that cannot be read.

@@ -66,7 +66,9 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, data, want, hint string }{
 		{"unknown field", "name: a\nbatch: {}\ninstnces: 3\ntask: {command: [x]}", `j.yaml:3: instnces: JobSpec has no field "instnces"`, `did you mean "instances"?`},
-		{"unknown nested field", "name: a\nbatch: {}\ntask:\n  command: [x]\n  resources:\n    cpu: 3", `j.yaml:6: task.resources.cpu: TaskResources has no field "cpu"`, "the fields of TaskResources are cpu_milli"},
+		{"unknown nested field", "name: a\nbatch: {}\ntask:\n  command: [x]\n  resources:\n    cpu: 3", `j.yaml:6: task.resources.cpu: TaskResources has no field "cpu"`, `did you mean "cpu_milli"?`},
+		{"abbreviated field", "name: a\nbatch: {}\nprio: 3\ntask: {command: [x]}", `j.yaml:3: prio: JobSpec has no field "prio"`, `did you mean "priority"?`},
+		{"foreign field", "name: a\nbatch: {}\nimage: nginx", `j.yaml:3: image: JobSpec has no field "image"`, "the fields of JobSpec are name, pool"},
 		{"wrong type", "name: a\nbatch: {}\ninstances: many\ntask: {command: [x]}", "j.yaml:3: instances: ", ""},
 		{"negative", "name: a\nbatch: {}\ntask:\n  command: [x]\n  resources: {cpu_milli: -1}", "j.yaml:5: task.resources.cpu_milli: must be", ""},
 		{"overflow", "name: a\nbatch: {}\ntask:\n  command: [x]\n  resources:\n    cpu_milli: 99999999999999999999", "j.yaml:6: task.resources.cpu_milli: ", ""},

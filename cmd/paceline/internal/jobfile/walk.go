@@ -144,8 +144,13 @@ func join(at, name string) string {
 	return at + "." + name
 }
 
-// closest returns the name that differs from s by the fewest edits, if that is few enough to be a slip.
+// closest returns the name that s abbreviates, or that differs from s by the fewest edits, if that is few enough to be a slip.
 func closest(s string, names []string) string {
+	const shortest = 3 // letters that say something
+	i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, s) })
+	if i >= 0 && len(s) >= shortest {
+		return names[i]
+	}
 	best, bestEdits := "", max(1, len(s)/3)+1
 	for _, name := range names {
 		if edits := distance(strings.ToLower(s), name); edits < bestEdits {
