@@ -101,7 +101,7 @@ func (c *Config) simulates() bool { return c.Simulated.Hosts > 0 || c.Simulated.
 // serve runs the parts. The door closes first, so that nobody is answered half; then the engine, whose last commits release their
 // effects; then the shards.
 func (c *Config) serve(ctx context.Context, cell *engine.Engine, front *api.Server, listener net.Listener) error {
-	clusters, err := c.clusters()
+	members, err := c.members()
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -115,8 +115,8 @@ func (c *Config) serve(ctx context.Context, cell *engine.Engine, front *api.Serv
 		engineErr = cell.Run(engineCtx)
 		stopFront()
 	})
-	for _, cl := range clusters {
-		shardsDone.Go(func() { cl.run(shardCtx, cell, c.Log) })
+	for _, m := range members {
+		shardsDone.Go(func() { m.run(shardCtx, cell, c.Log) })
 	}
 	if c.Started != nil {
 		c.Started(listener.Addr().String())
@@ -129,23 +129,35 @@ func (c *Config) serve(ctx context.Context, cell *engine.Engine, front *api.Serv
 	return errors.Join(engineErr, frontErr)
 }
 
-// cluster is one cluster to be reached by a shard.
-type cluster struct {
-	name   string
-	driver func() (driver.Driver, error)
+// member is one shard of a cluster, with its own connection.
+type member struct {
+	cluster string
+	shard   int
+	driver  func() (driver.Driver, error)
 }
 
-func (c *Config) clusters() ([]cluster, error) {
-	var list []cluster
+func (c *Config) members() ([]member, error) {
+	var list []member
 	if c.Local.Hosts > 0 {
-		list = append(list, cluster{name: "local", driver: c.localDriver})
+		list = append(list, member{cluster: "local", driver: c.localDriver})
 	}
-	if c.simulates() {
-		world, err := c.simulation()
+	if !c.simulates() {
+		return list, nil
+	}
+	hosts, err := c.simulatedHosts()
+	if err != nil {
+		return nil, err
+	}
+	for n := 0; len(hosts) > 0; n++ { // a shard owns so many hosts at most
+		some := hosts[:min(len(hosts), shard.MaxRows)]
+		hosts = hosts[len(some):]
+		world, err := simulated.New(simulated.Config{
+			Hosts: some, Seed: c.Simulated.Seed + uint64(n), DefaultDuration: c.Simulated.Duration, LaunchLatency: c.Simulated.LaunchLatency,
+		})
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, cluster{name: "simulated", driver: func() (driver.Driver, error) { return world.Driver(), nil }})
+		list = append(list, member{cluster: "simulated", shard: n, driver: func() (driver.Driver, error) { return world.Driver(), nil }})
 	}
 	return list, nil
 }
@@ -159,16 +171,6 @@ func (c *Config) localDriver() (driver.Driver, error) {
 		config.Capacity["memory_mib"] = c.Local.MemoryMiB
 	}
 	return local.New(config)
-}
-
-func (c *Config) simulation() (*simulated.Cluster, error) {
-	hosts, err := c.simulatedHosts()
-	if err != nil {
-		return nil, err
-	}
-	return simulated.New(simulated.Config{
-		Hosts: hosts, Seed: c.Simulated.Seed, DefaultDuration: c.Simulated.Duration, LaunchLatency: c.Simulated.LaunchLatency,
-	})
 }
 
 func (c *Config) simulatedHosts() ([]driver.Host, error) {
@@ -188,19 +190,18 @@ func (c *Config) simulatedHosts() ([]driver.Host, error) {
 }
 
 // run keeps a shard at work on the cluster until ctx ends; a driver that cannot start is tried again.
-func (c *cluster) run(ctx context.Context, cell *engine.Engine, log *slog.Logger) {
-	log = log.With(telemetry.KeyCluster, c.name)
+func (m *member) run(ctx context.Context, cell *engine.Engine, log *slog.Logger) {
 	delay := firstRetry
 	for {
 		began := time.Now()
-		err := c.once(ctx, cell, log)
+		err := m.once(ctx, cell, log)
 		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(began) > lastRetry {
 			delay = firstRetry
 		}
-		log.Error("shard stopped; it is started again", telemetry.KeyError, err, telemetry.KeyDuration, delay)
+		log.Error("shard stopped; it is started again", telemetry.KeyCluster, m.cluster, telemetry.KeyError, err, telemetry.KeyDuration, delay)
 		select {
 		case <-ctx.Done():
 			return
@@ -210,13 +211,13 @@ func (c *cluster) run(ctx context.Context, cell *engine.Engine, log *slog.Logger
 	}
 }
 
-func (c *cluster) once(ctx context.Context, cell *engine.Engine, log *slog.Logger) error {
-	d, err := c.driver()
+func (m *member) once(ctx context.Context, cell *engine.Engine, log *slog.Logger) error {
+	d, err := m.driver()
 	if err != nil {
 		return err
 	}
 	r, err := shardruntime.New(shardruntime.Config{
-		Machine: shard.Config{ID: shard.ID(c.name + "/0"), Cluster: c.name}, Driver: d, Core: cell,
+		Machine: shard.Config{ID: shard.ID(fmt.Sprintf("%s/%d", m.cluster, m.shard)), Cluster: m.cluster}, Driver: d, Core: cell,
 		Log: log.With(telemetry.KeyComponent, "shard"),
 	})
 	if err != nil {
