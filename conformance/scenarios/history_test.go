@@ -171,11 +171,9 @@ func (h *history) mayWait(j scheduler.JobView) bool {
 		return false
 	}
 	e, _ := h.w.state.Reader().Explain(j.ID)
-	switch e.Dominant {
-	case scheduler.PendingReservation, scheduler.PendingEntitlement, scheduler.PendingQueue, scheduler.PendingNeverFits:
-		return true
-	}
-	return false
+	return slices.Contains([]scheduler.PendingKind{
+		scheduler.PendingReservation, scheduler.PendingEntitlement, scheduler.PendingQueue, scheduler.PendingNeverFits,
+	}, e.Dominant)
 }
 
 func (h *history) explainAll() string {

@@ -28,7 +28,6 @@ type world struct {
 	answers  []scheduler.Answer
 	changes  []scheduler.Change
 	wake     int64
-	names    *resource.Names
 	nextID   byte
 	token    uint64
 }
@@ -38,7 +37,6 @@ type cluster struct {
 	name     string
 	machine  *shard.Machine
 	out      shard.Output
-	epoch    shard.Epoch
 	hosts    []driver.Host
 	runs     map[workload.RunID]*clusterRun
 	order    []workload.RunID

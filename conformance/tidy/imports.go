@@ -46,7 +46,7 @@ var packageRules = []packageRule{
 	{"core/store", []string{"core/workload"}, "keys are made of ids; what the bytes behind them mean is record's"},
 	{"core/store/record", []string{"core/resource", "core/workload", "core/host", "core/respool", "core/placement", "core/driver", "core/shard", "core/scheduler", "core/store", "core/store/record/..."}, "turns state into bytes and back"},
 	{"core/store/record/...", []string{"core/store/record/..."}, "generated storage messages"},
-	{"core/store/badgerstore", []string{"core/store"}, "a backend knows the gateway's interface only"},
+	{"core/store/badgerstore", []string{"core/store", "core/telemetry"}, "a backend knows the gateway's interface and the log's keys only"},
 	{"core/store/memstore", []string{"core/store"}, "a backend knows the gateway's interface only"},
 	{"core/api", []string{"core/resource", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/scheduler", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "proto and error mapping: reaches state through the engine, never the store"},
 	{"core/api/...", []string{"core/resource", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/scheduler", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "parts of the API edge"},

@@ -30,5 +30,6 @@ const (
 	KeyStack     = "stack"
 	KeyState     = "state"
 	KeyTenant    = "tenant"
+	KeyText      = "text"
 	KeyVersion   = "version"
 )

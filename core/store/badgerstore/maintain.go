@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/paceline-sched/paceline/core/telemetry"
 )
 
 // flattenAfterDeletes is how many deletes may slow down scans before a quiet moment is used to fold the tree into one level.
@@ -35,7 +37,7 @@ func (s *Store) maintain(ctx context.Context, ticks <-chan time.Time) {
 		}
 		s.deletes.Store(0)
 		if err := s.db.Flatten(1); err != nil {
-			s.log.Warn("flatten the store", slog.Any("error", err))
+			s.log.Warn("flatten the store", slog.Any(telemetry.KeyError, err))
 		}
 	}
 }
@@ -46,7 +48,7 @@ type badgerLogger struct{ log *slog.Logger }
 
 func (l badgerLogger) write(level slog.Level, format string, args []any) {
 	if l.log.Enabled(context.Background(), level) {
-		l.log.Log(context.Background(), level, "badger", slog.String("text", strings.TrimSpace(fmt.Sprintf(format, args...))))
+		l.log.Log(context.Background(), level, "badger", slog.String(telemetry.KeyText, strings.TrimSpace(fmt.Sprintf(format, args...))))
 	}
 }
 

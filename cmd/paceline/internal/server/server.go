@@ -181,7 +181,7 @@ func (c *Config) simulatedHosts() ([]driver.Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the inventory of simulated hosts: %w", err)
 	}
-	defer file.Close()
+	defer file.Close() //nolint:errcheck // it is only read
 	hosts, err := simulated.ReadInventory(file, simulated.DefaultScale)
 	if err != nil {
 		return nil, fmt.Errorf("read the inventory of simulated hosts, %s: %w", c.Simulated.Inventory, err)
@@ -235,7 +235,7 @@ func Restore(ctx context.Context, dataDir, cell, backup string) error {
 	if err != nil {
 		return fmt.Errorf("read the backup: %w", err)
 	}
-	defer file.Close()
+	defer file.Close() //nolint:errcheck // it is only read
 	if cell == "" {
 		cell = "default"
 	}
