@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -52,7 +51,7 @@ func (e *Engine) commitLoop(ctx context.Context, cancel context.CancelCauseFunc)
 			}
 			return
 		}
-		e.release(ctx, batch)
+		e.release(batch)
 		clear(batch)
 	}
 }
@@ -81,6 +80,7 @@ func (e *Engine) commitGroups(ctx context.Context, groups []scheduler.Group) err
 		encoded = append(encoded, raw)
 	}
 	began := time.Now()
+	e.hub.announce(groups[len(groups)-1].Sequence)
 	err := e.config.Store.Commit(context.WithoutCancel(ctx), encoded)
 	e.config.Trace.CommitDone(telemetry.Commit{Groups: len(groups), Duration: time.Since(began), Err: err})
 	if err != nil {
@@ -90,7 +90,7 @@ func (e *Engine) commitGroups(ctx context.Context, groups []scheduler.Group) err
 	return nil
 }
 
-func (e *Engine) release(ctx context.Context, batch []commit) {
+func (e *Engine) release(batch []commit) {
 	for _, c := range batch {
 		for _, x := range c.external {
 			if r, ok := x.effect.(scheduler.Reply); ok {
@@ -99,7 +99,7 @@ func (e *Engine) release(ctx context.Context, batch []commit) {
 				}
 				continue
 			}
-			e.carryOut(ctx, x.effect)
+			e.carryOut(x.effect)
 		}
 		for _, done := range c.done {
 			close(done)
@@ -107,8 +107,8 @@ func (e *Engine) release(ctx context.Context, batch []commit) {
 	}
 }
 
-// carryOut sends a message to its shard.
-func (e *Engine) carryOut(ctx context.Context, effect scheduler.Effect) {
+// carryOut hands a message to its shard's sender. It never blocks: the loop and the committer both come here.
+func (e *Engine) carryOut(effect scheduler.Effect) {
 	to, ok := effect.(scheduler.ToShard)
 	if !ok {
 		return
@@ -117,43 +117,7 @@ func (e *Engine) carryOut(ctx context.Context, effect scheduler.Effect) {
 	s := e.shards[to.Shard]
 	e.mu.RUnlock()
 	if s != nil {
-		s.send(ctx, to.Message)
-	}
-}
-
-// sender hands a shard its messages in order on a goroutine of its own, so that a slow shard holds up nobody until its queue is full.
-type sender struct {
-	shard Shard
-	queue chan shard.Message
-	log   *slog.Logger
-}
-
-func (s *sender) send(ctx context.Context, m shard.Message) {
-	select {
-	case s.queue <- m:
-	case <-ctx.Done():
-	}
-}
-
-// run ends with ctx, or with the queue, or when the shard takes nothing any more.
-func (s *sender) run(ctx context.Context) {
-	dead := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case m, ok := <-s.queue:
-			if !ok {
-				return
-			}
-			if dead {
-				continue
-			}
-			if err := s.shard.Send(ctx, m); err != nil && ctx.Err() == nil {
-				dead = true
-				s.log.Error("shard takes no messages", telemetry.KeyShard, string(s.shard.ID()), telemetry.KeyError, err)
-			}
-		}
+		s.send(to.Message)
 	}
 }
 

@@ -33,13 +33,14 @@ import (
 
 // The bounds of an engine.
 const (
-	maxCalls         = 1024 // commands that wait for the loop; one more is refused
-	maxReads         = 1024 // reads that wait for the loop
-	maxDeliveries    = 256  // deliveries of shards that wait for the loop; one more makes its shard wait
-	maxEvents        = 8192 // events of one Step
-	maxUncommitted   = 64   // Steps whose commit is pending; one more makes the loop wait
-	maxGroupsAtOnce  = 1024 // groups of one commit
-	maxShardMessages = 16384
+	maxCalls         = 1024        // commands that wait for the loop; one more is refused
+	maxReads         = 1024        // reads that wait for the loop
+	maxDeliveries    = 256         // deliveries of shards that wait for the loop; one more makes its shard wait
+	maxEvents        = 8192        // events of one Step
+	maxUncommitted   = 64          // Steps whose commit is pending; one more makes the loop wait
+	maxGroupsAtOnce  = 1024        // groups of one commit
+	maxShardMessages = 16384       // messages that wait for a shard; one more and it is assigned anew
+	maxAttaches      = 16          // shards that wait to be attached; one more makes its caller wait
 	retryAfter       = time.Second // advice to callers that found a queue full
 	cellPeriod       = 5 * time.Second
 )
@@ -56,7 +57,8 @@ const RetryAfter = retryAfter
 // Shard is a shard that the engine sends messages to.
 type Shard interface {
 	ID() shard.ID
-	// Send may block while the shard's queue is full.
+	// Send may block while the shard's queue is full, until ctx ends. Another error than ctx's says that the shard takes nothing any more
+	// until it is attached again.
 	Send(ctx context.Context, m shard.Message) error
 	ReadLog(ctx context.Context, run workload.RunID, request driver.LogRequest) (io.ReadCloser, error)
 }
@@ -79,15 +81,17 @@ type Engine struct {
 	epoch       uint64
 
 	calls      chan call
-	reads      chan read
+	reads      chan *read
 	deliveries chan delivery
 	attaches   chan Shard
-	commits    chan commit
+	commits    chan commit                      // always taken until it is closed: a Step whose groups were dropped would leave a hole
 	tokens     uint64                           // the loop's
 	waiting    map[uint64]chan scheduler.Answer // the loop's: calls whose answer has not come out of a Step
 
 	hub     *hub
-	stopped chan struct{} // closed when Run has ended
+	senders sync.WaitGroup
+	ended   chan struct{} // closed when the loop has ended: nothing is taken any more
+	stopped chan struct{} // closed when Run has ended: nothing is answered any more
 	running atomic.Bool
 
 	mu     sync.RWMutex
@@ -103,9 +107,9 @@ func Open(ctx context.Context, config Config) (*Engine, error) {
 	config.Trace = config.Trace.Complete()
 	config.Cell = config.Cell.WithDefaults()
 	e := &Engine{
-		config: config, codec: record.NewCodec(config.Keys), calls: make(chan call, maxCalls), reads: make(chan read, maxReads),
-		deliveries: make(chan delivery, maxDeliveries), attaches: make(chan Shard, 16), commits: make(chan commit, maxUncommitted),
-		waiting: map[uint64]chan scheduler.Answer{}, stopped: make(chan struct{}), shards: map[shard.ID]*sender{},
+		config: config, codec: record.NewCodec(config.Keys), calls: make(chan call, maxCalls), reads: make(chan *read, maxReads),
+		deliveries: make(chan delivery, maxDeliveries), attaches: make(chan Shard, maxAttaches), commits: make(chan commit, maxUncommitted),
+		waiting: map[uint64]chan scheduler.Answer{}, ended: make(chan struct{}), stopped: make(chan struct{}), shards: map[shard.ID]*sender{},
 	}
 	began := time.Now()
 	image, err := e.recoverImage(ctx)
@@ -153,12 +157,14 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var group sync.WaitGroup
-	group.Go(func() { e.commitLoop(ctx, cancel) })
-	e.loop(ctx, &group)
+	var committer sync.WaitGroup
+	committer.Go(func() { e.commitLoop(ctx, cancel) })
+	e.loop(ctx)
+	close(e.ended)
 	close(e.commits)
+	committer.Wait()
 	cancel(nil)
-	group.Wait()
+	e.senders.Wait()
 	close(e.stopped)
 	e.hub.close()
 	e.mu.RLock()
@@ -170,9 +176,14 @@ func (e *Engine) Run(ctx context.Context) error {
 // was lost.
 func (e *Engine) Attach(ctx context.Context, s Shard) error {
 	select {
+	case <-e.ended: // first: the queue may have room
+		return ErrStopped
+	default:
+	}
+	select {
 	case e.attaches <- s:
 		return nil
-	case <-e.stopped:
+	case <-e.ended:
 		return ErrStopped
 	case <-ctx.Done():
 		return ctx.Err()
@@ -183,7 +194,7 @@ func (e *Engine) Attach(ctx context.Context, s Shard) error {
 func (e *Engine) Deliver(id shard.ID, epoch shard.Epoch, replies []shard.Reply) {
 	select {
 	case e.deliveries <- delivery{id: id, epoch: epoch, replies: replies}:
-	case <-e.stopped:
+	case <-e.ended:
 	}
 }
 
@@ -214,9 +225,9 @@ func (e *Engine) Do(ctx context.Context, caller scheduler.Caller, command schedu
 }
 
 // Read calls look with a reader of the cell's state on the loop, so look must be quick, and returns once everything that it saw is
-// durable.
+// durable. After an error what look wrote down is not to be used: it may not be durable. look is not called after Read returned.
 func (e *Engine) Read(ctx context.Context, look func(scheduler.Reader)) error {
-	r := read{look: look, done: make(chan struct{})}
+	r := &read{look: look, done: make(chan struct{})}
 	select {
 	case e.reads <- r:
 	case <-e.stopped:
@@ -235,6 +246,7 @@ func (e *Engine) Read(ctx context.Context, look func(scheduler.Reader)) error {
 			return ErrStopped
 		}
 	case <-ctx.Done():
+		r.giveUp()
 		return ctx.Err()
 	}
 }

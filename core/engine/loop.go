@@ -16,8 +16,26 @@ type call struct {
 }
 
 type read struct {
-	look func(scheduler.Reader)
-	done chan struct{}
+	done chan struct{} // closed once what look saw is durable
+
+	mu   sync.Mutex
+	look func(scheduler.Reader) // nil once it was called, or will not be
+}
+
+// run calls look, unless its caller has gone.
+func (r *read) run(reader scheduler.Reader) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.look != nil {
+		r.look(reader)
+	}
+}
+
+// giveUp returns when look is not running and never will be: it writes to what its caller owns.
+func (r *read) giveUp() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.look = nil
 }
 
 type delivery struct {
@@ -27,15 +45,15 @@ type delivery struct {
 }
 
 // loop gives the state its inputs, a Step at a time, until ctx ends.
-func (e *Engine) loop(ctx context.Context, group *sync.WaitGroup) {
+func (e *Engine) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	seen := time.NewTicker(cellPeriod)
 	defer seen.Stop()
 	var events []scheduler.Event
-	for {
+	for ctx.Err() == nil {
 		events = events[:0]
-		var reads []read
+		var reads []*read
 		select {
 		case <-ctx.Done():
 			return
@@ -44,7 +62,7 @@ func (e *Engine) loop(ctx context.Context, group *sync.WaitGroup) {
 		case d := <-e.deliveries:
 			events = takeDelivery(events, d)
 		case s := <-e.attaches:
-			events = e.takeShard(ctx, group, events, s)
+			events = e.takeShard(ctx, events, s)
 		case r := <-e.reads:
 			reads = append(reads, r)
 		case <-timer.C:
@@ -54,16 +72,16 @@ func (e *Engine) loop(ctx context.Context, group *sync.WaitGroup) {
 		}
 		events, reads = e.drain(events, reads)
 		if len(events) > 0 {
-			wake := e.step(ctx, events)
+			wake := e.step(events)
 			rearm(timer, wake)
 		}
-		e.look(ctx, reads)
+		e.look(reads)
 	}
 }
 
 // drain takes what else is waiting, up to the bound of one Step, so that a Step costs once for many events.
-func (e *Engine) drain(events []scheduler.Event, reads []read) ([]scheduler.Event, []read) {
-	for len(events) < maxEvents {
+func (e *Engine) drain(events []scheduler.Event, reads []*read) ([]scheduler.Event, []*read) {
+	for len(events)+len(reads) < maxEvents {
 		select {
 		case c := <-e.calls:
 			events = e.takeCall(events, c)
@@ -92,32 +110,18 @@ func takeDelivery(events []scheduler.Event, d delivery) []scheduler.Event {
 	return events
 }
 
-func (e *Engine) takeShard(ctx context.Context, group *sync.WaitGroup, events []scheduler.Event, s Shard) []scheduler.Event {
-	out := &sender{shard: s, queue: make(chan shard.Message, maxShardMessages), log: e.config.Log}
-	e.mu.Lock()
-	former := e.shards[s.ID()]
-	e.shards[s.ID()] = out
-	e.mu.Unlock()
-	if former != nil {
-		close(former.queue)
-	}
-	group.Go(func() { out.run(ctx) })
-	cluster := clusterOf(s.ID())
-	return append(events, scheduler.ShardAttached{Shard: s.ID(), Cluster: cluster})
-}
-
 // step runs one Step and sends its output down the pipeline.
-func (e *Engine) step(ctx context.Context, events []scheduler.Event) (wake int64) {
+func (e *Engine) step(events []scheduler.Event) (wake int64) {
 	began := time.Now()
 	out := e.state.Step(began.UnixNano(), events)
 	e.config.Trace.StepDone(telemetry.Step{
 		Events: len(events), Groups: len(out.Groups), Effects: len(out.Internal) + len(out.External), Duration: time.Since(began),
 	})
 	for _, effect := range out.Internal {
-		e.carryOut(ctx, effect)
+		e.carryOut(effect)
 	}
 	if len(out.Groups) > 0 || len(out.External) > 0 {
-		e.enqueueCommit(ctx, commit{groups: out.Groups, external: e.bindAnswers(out.External)})
+		e.commits <- commit{groups: out.Groups, external: e.bindAnswers(out.External)}
 	}
 	return out.Wake
 }
@@ -136,24 +140,17 @@ func (e *Engine) bindAnswers(effects []scheduler.Effect) []external {
 }
 
 // look serves reads from the state as it is now; they return to their callers after the commits that are under way.
-func (e *Engine) look(ctx context.Context, reads []read) {
+func (e *Engine) look(reads []*read) {
 	if len(reads) == 0 {
 		return
 	}
 	reader := e.state.Reader()
 	c := commit{}
 	for _, r := range reads {
-		r.look(reader)
+		r.run(reader)
 		c.done = append(c.done, r.done)
 	}
-	e.enqueueCommit(ctx, c)
-}
-
-func (e *Engine) enqueueCommit(ctx context.Context, c commit) {
-	select {
-	case e.commits <- c:
-	case <-ctx.Done():
-	}
+	e.commits <- c
 }
 
 func (e *Engine) tellCell() {

@@ -35,6 +35,7 @@ type hub struct {
 	mu       sync.Mutex
 	ring     []scheduler.ChangesRecord // in order of sequence; gaps are groups without changes
 	last     uint64                    // newest durable sequence
+	begun    uint64                    // newest sequence that a commit was begun with: its removals may be in the store already
 	covers   uint64                    // ring holds every change after this sequence
 	more     chan struct{}             // closed at the next publication
 	watchers int
@@ -42,7 +43,14 @@ type hub struct {
 }
 
 func newHub(sequence uint64, trace *telemetry.Trace) *hub {
-	return &hub{last: sequence, covers: sequence, more: make(chan struct{}), trace: trace}
+	return &hub{last: sequence, begun: sequence, covers: sequence, more: make(chan struct{}), trace: trace}
+}
+
+// announce says that a commit up to the sequence begins.
+func (h *hub) announce(sequence uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.begun = sequence
 }
 
 func (h *hub) publish(groups []scheduler.Group) {
@@ -123,6 +131,13 @@ func (e *Engine) Watch(after uint64, match func(*scheduler.Change) bool) (*Subsc
 // compacted reports whether parts after the revision have been dropped from the event log.
 func compacted(after, last uint64) bool {
 	return last > scheduler.ChangesKept && after < last-scheduler.ChangesKept
+}
+
+// mayLack reports whether a snapshot taken before may lack parts after the revision.
+func (h *hub) mayLack(after uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return compacted(after, h.begun)
 }
 
 // Close ends the subscription.
@@ -213,6 +228,7 @@ func (s *Subscription) fromRing(h *hub) []scheduler.ChangesRecord {
 	return append([]scheduler.ChangesRecord(nil), parts...)
 }
 
+// fromStore reads parts up to upTo, beyond which the ring goes on. What the snapshot has of later ones may not be durable yet.
 func (s *Subscription) fromStore(upTo uint64) ([]scheduler.ChangesRecord, error) {
 	snap, err := s.engine.config.Store.Snapshot()
 	if err != nil {
@@ -223,10 +239,16 @@ func (s *Subscription) fromStore(upTo uint64) ([]scheduler.ChangesRecord, error)
 	if err != nil {
 		return nil, fmt.Errorf("read the event log: %w", err)
 	}
-	if len(parts) == 0 {
-		s.after = upTo
-		return nil, nil
+	if s.engine.hub.mayLack(s.after) {
+		return nil, ErrCompacted
 	}
-	s.after = parts[len(parts)-1].Sequence
+	full := len(parts) == watchPage
+	for len(parts) > 0 && parts[len(parts)-1].Sequence > upTo {
+		parts, full = parts[:len(parts)-1], false
+	}
+	s.after = upTo
+	if full {
+		s.after = parts[len(parts)-1].Sequence
+	}
 	return parts, nil
 }
