@@ -2,8 +2,9 @@
 //
 // It owns the protobuf schema in proto/, which is internal and apart from the public API, and the mapping between it and the
 // scheduler's records. It never decides and never touches a store but through the snapshot that it is handed. Values are
-// deterministic protobuf inside store's frame. Empty maps and lists are read as nil, as core/api makes them, so that specs can be
-// compared.
+// deterministic protobuf inside store's frame. Text may be any bytes. Empty maps and lists are read as nil, as core/api makes
+// them, so that specs can be compared. A field that this build does not know is dropped: one that must not be lost raises the
+// schema version of the store, which older builds refuse.
 //
 // A Codec reuses its buffers: one goroutine at a time. Decoding never panics, whatever the bytes.
 package record
@@ -14,6 +15,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -137,13 +139,16 @@ func (c *Codec) message(r scheduler.Record) proto.Message {
 	return nil
 }
 
-// Decode reads one record. Keys of the store's own are refused.
+// Decode reads one record. What it refuses, keys of the store's own among it, is store.ErrCorrupt.
 func (c *Codec) Decode(key, value []byte) (scheduler.Write, error) {
 	w, err := c.decode(key, value)
-	if err != nil {
-		return scheduler.Write{}, fmt.Errorf("record %.120q: %w: %w", key, err, errRestore)
+	if err == nil {
+		return w, nil
 	}
-	return w, nil
+	if !errors.Is(err, store.ErrCorrupt) {
+		err = fmt.Errorf("%w: %w", store.ErrCorrupt, err)
+	}
+	return scheduler.Write{}, fmt.Errorf("record %.120q: %w: %w", key, err, errRestore)
 }
 
 func (c *Codec) decode(key, value []byte) (scheduler.Write, error) {
@@ -195,7 +200,7 @@ func (c *Codec) LoadImage(ctx context.Context, snap store.Snapshot) (*scheduler.
 	case err != nil:
 		return nil, err
 	case sequence != nil && len(sequence) != 8:
-		return nil, fmt.Errorf("the revision is %d bytes long, not 8: %w", len(sequence), errRestore)
+		return nil, fmt.Errorf("%w: the revision is %d bytes long, not 8: %w", store.ErrCorrupt, len(sequence), errRestore)
 	case sequence != nil:
 		im.Sequence = binary.BigEndian.Uint64(sequence)
 	}
@@ -212,6 +217,9 @@ func (c *Codec) LoadImage(ctx context.Context, snap store.Snapshot) (*scheduler.
 			return nil, err
 		}
 	}
+	if im.Sequence == 0 && im.Cell.Epoch != 0 { // the first group of every cell has a sequence
+		return nil, fmt.Errorf("%w: the cell has records but no revision: %w", store.ErrCorrupt, errRestore)
+	}
 	return im, nil
 }
 
@@ -225,9 +233,7 @@ func (c *Codec) Runs(snap store.Snapshot, job workload.JobID, instance uint32) (
 		}
 		return true, err
 	})
-	for a, b := 0, len(runs)-1; a < b; a, b = a+1, b-1 {
-		runs[a], runs[b] = runs[b], runs[a]
-	}
+	slices.Reverse(runs)
 	return runs, err
 }
 

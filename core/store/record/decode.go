@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"math"
@@ -49,13 +50,13 @@ func (d *decoder) id(raw []byte) (id [16]byte) {
 	return id
 }
 
-// enum reads a small number and refuses what this version does not know.
-func (d *decoder) enum(v uint32, highest uint8, what string) uint8 {
-	if v > uint32(highest) {
+// enum reads a number of an enumeration and refuses what this version does not know.
+func enum[T ~uint8](d *decoder, v uint32, lowest, highest T, what string) T {
+	if v < uint32(lowest) || v > uint32(highest) {
 		d.fail("%s %d is not known to this version", what, v)
 		return 0
 	}
-	return uint8(v)
+	return T(v)
 }
 
 func (d *decoder) small(v uint32, what string) uint16 {
@@ -74,6 +75,17 @@ func (d *decoder) vector(m *recordpb.Vector) (v resource.Vector) {
 	return v
 }
 
+// needs reads a vector that a task asks for.
+func (d *decoder) needs(m *recordpb.Vector) resource.Vector {
+	v := d.vector(m)
+	for k, q := range v {
+		if q < 0 || q > resource.MaxQuantity {
+			d.fail("a need of %d of resource kind %d is out of range", q, k)
+		}
+	}
+	return v
+}
+
 func (d *decoder) instance(n uint32) uint32 {
 	if n >= workload.MaxInstances {
 		d.fail("instance %d is out of range", n)
@@ -84,6 +96,9 @@ func (d *decoder) instance(n uint32) uint32 {
 func (d *decoder) cell() scheduler.Record {
 	var m recordpb.Cell
 	d.unmarshal(&m)
+	if !bytes.Equal(d.key, d.keys.CellRecord(cellName)) {
+		d.fail("no record of the cell has this name")
+	}
 	return scheduler.CellRecord{Epoch: m.GetEpoch(), Named: list(m.GetNamed()), Now: m.GetNow()}
 }
 
@@ -93,7 +108,7 @@ func (d *decoder) pool() scheduler.Record {
 	id, err := d.keys.ParsePool(d.key)
 	d.check(err)
 	p := respool.Pool{
-		ID: id, Parent: d.id(m.GetParent()), Name: m.GetName(), Kind: respool.Kind(d.enum(m.GetKind(), uint8(respool.Static), "kind of pool")),
+		ID: id, Parent: d.id(m.GetParent()), Name: m.GetName(), Kind: enum(d, m.GetKind(), respool.Elastic, respool.Static, "kind of pool"),
 		Reservation: d.vector(m.GetReservation()), ReserveRest: m.GetReserveRest(), Share: m.GetShare(), Version: m.GetVersion(),
 		Creator: m.GetCreator(), CreatedAt: m.GetCreatedAt(), UpdatedAt: m.GetUpdatedAt(),
 	}
@@ -115,8 +130,8 @@ func (d *decoder) job() scheduler.Record {
 	return scheduler.JobRecord{
 		ID: id, Order: m.GetOrder(), Version: m.GetVersion(), Config: m.GetConfig(),
 		Caller: scheduler.Caller{Principal: m.GetCaller().GetPrincipal(), Tenant: m.GetCaller().GetTenant()},
-		Goal:   scheduler.Goal(d.enum(m.GetGoal(), uint8(scheduler.GoalDelete), "goal")), GoalReason: d.reason(m.GetGoalReason()),
-		State: workload.JobState(d.enum(m.GetState(), uint8(workload.JobStopped), "job state")), Reason: d.reason(m.GetReason()),
+		Goal:   enum(d, m.GetGoal(), scheduler.GoalRun, scheduler.GoalDelete, "goal"), GoalReason: d.reason(m.GetGoalReason()),
+		State: enum(d, m.GetState(), 0, workload.JobStopped, "job state"), Reason: d.reason(m.GetReason()),
 		Generation: m.GetGeneration(), Failures: m.GetFailures(),
 		Restart: scheduler.Restart{Number: m.GetRestartNumber(), Batch: m.GetRestartBatch(), Grace: time.Duration(m.GetRestartGrace())},
 		Created: m.GetCreated(), Started: m.GetStarted(), Finished: m.GetFinished(),
@@ -124,11 +139,20 @@ func (d *decoder) job() scheduler.Record {
 }
 
 func (d *decoder) reason(v uint32) workload.Reason {
-	return workload.Reason(d.enum(v, workload.NumReasons-1, "reason"))
+	return enum(d, v, 0, workload.Reason(workload.NumReasons-1), "reason")
 }
 
 func (d *decoder) runState(v uint32) workload.RunState {
-	return workload.RunState(d.enum(v, uint8(workload.NumRunStates-1), "run state"))
+	return enum(d, v, 0, workload.RunState(workload.NumRunStates-1), "run state")
+}
+
+// instanceState refuses ADMITTED too: it passes with the core that was in it, and nothing would take an instance out of it again.
+func (d *decoder) instanceState(v uint32) workload.InstanceState {
+	state := enum(d, v, 0, workload.InstanceState(workload.NumInstanceStates-1), "instance state")
+	if state == workload.InstanceAdmitted {
+		d.fail("instance state %s is never stored", state)
+	}
+	return state
 }
 
 func (d *decoder) task() scheduler.Record {
@@ -138,8 +162,7 @@ func (d *decoder) task() scheduler.Record {
 	d.check(err)
 	r := scheduler.TaskRecord{
 		Job: job, Instance: d.instance(instance), Generation: m.GetGeneration(), Run: m.GetRun(),
-		State:    workload.InstanceState(d.enum(m.GetState(), uint8(workload.NumInstanceStates-1), "instance state")),
-		RunState: d.runState(m.GetRunState()), Reason: d.reason(m.GetReason()), Healthy: m.GetHealthy(), Config: m.GetConfig(),
+		State: d.instanceState(m.GetState()), RunState: d.runState(m.GetRunState()), Reason: d.reason(m.GetReason()), Healthy: m.GetHealthy(), Config: m.GetConfig(),
 		Failures: m.GetFailures(), Restart: m.GetRestart(), Attempts: m.GetAttempts(), Host: d.id(m.GetHost()),
 		Devices: placement.DeviceSet(d.small(m.GetDevices(), "device set")), ExitCode: m.GetExitCode(), Signal: m.GetSignal(),
 		Message: m.GetMessage(), Since: m.GetSince(), Placed: m.GetPlaced(), Started: m.GetStarted(), NotBefore: m.GetNotBefore(),
@@ -196,6 +219,9 @@ func (d *decoder) idempotency() scheduler.Record {
 		d.fail("a hash of %d bytes", len(m.GetHash()))
 	}
 	copy(r.Hash[:], m.GetHash())
+	if !bytes.Equal(d.key, d.keys.Idempotency(idempotencyDigest(r.Key))) {
+		d.fail("its key is not that of principal, method and key")
+	}
 	return r
 }
 
@@ -207,15 +233,14 @@ func (d *decoder) changes() scheduler.Record {
 	r := scheduler.ChangesRecord{Sequence: sequence}
 	for _, c := range m.GetChanges() {
 		out := scheduler.Change{
-			Kind: scheduler.ChangeKind(d.enum(c.GetKind(), uint8(scheduler.ChangeJobDeleted), "kind of change")), At: c.GetAt(), Principal: c.GetPrincipal(),
-			Pool: d.id(c.GetPool()), Job: d.id(c.GetJob()), JobState: workload.JobState(d.enum(c.GetJobState(), uint8(workload.JobStopped), "job state")),
-			Goal: scheduler.Goal(d.enum(c.GetGoal(), uint8(scheduler.GoalDelete), "goal")), Version: c.GetVersion(),
-			State:    workload.InstanceState(d.enum(c.GetState(), uint8(workload.NumInstanceStates-1), "instance state")),
-			RunState: d.runState(c.GetRunState()), Healthy: c.GetHealthy(), Reason: d.reason(c.GetReason()), ExitCode: c.GetExitCode(),
+			Kind: enum(d, c.GetKind(), scheduler.ChangeJob, scheduler.ChangeJobDeleted, "kind of change"), At: c.GetAt(), Principal: c.GetPrincipal(),
+			Pool: d.id(c.GetPool()), Job: d.id(c.GetJob()), JobState: enum(d, c.GetJobState(), 0, workload.JobStopped, "job state"),
+			Goal: enum(d, c.GetGoal(), 0, scheduler.GoalDelete, "goal"), Version: c.GetVersion(),
+			State: d.instanceState(c.GetState()), RunState: d.runState(c.GetRunState()), Healthy: c.GetHealthy(), Reason: d.reason(c.GetReason()), ExitCode: c.GetExitCode(),
 			Host: d.id(c.GetHost()), Name: c.GetName(), Message: c.GetMessage(),
 		}
 		if out.Kind == scheduler.ChangeTask {
-			out.Run = workload.RunID{Job: out.Job, Instance: c.GetInstance(), Generation: c.GetGeneration(), Run: c.GetRun()}
+			out.Run = workload.RunID{Job: out.Job, Instance: d.instance(c.GetInstance()), Generation: c.GetGeneration(), Run: c.GetRun()}
 		}
 		r.Changes = append(r.Changes, out)
 	}
@@ -229,7 +254,7 @@ func (d *decoder) spec() scheduler.Record {
 	d.check(err)
 	s := &workload.JobSpec{
 		Name: m.GetName(), Pool: d.id(m.GetPool()), Owner: m.GetOwner(), Labels: table(m.GetLabels()),
-		Kind: workload.Kind(d.enum(m.GetKind(), uint8(workload.Daemon), "kind of job")), Priority: m.GetPriority(), Instances: m.GetInstances(),
+		Kind: enum(d, m.GetKind(), workload.Batch, workload.Daemon, "kind of job"), Priority: m.GetPriority(), Instances: m.GetInstances(),
 		Template: d.template(m.GetTemplate()), Gang: m.GetGang(), MaxRunning: m.GetMaxRunning(),
 		Retry: workload.RetryPolicy{
 			MaxRetries: m.GetMaxRetries(), Initial: time.Duration(m.GetInitialBackoff()), Max: time.Duration(m.GetMaxBackoff()),
@@ -248,7 +273,7 @@ func (d *decoder) spec() scheduler.Record {
 		last = int64(o.GetInstance())
 		out := workload.Override{Instance: o.GetInstance(), Command: list(o.GetCommand()), Env: table(o.GetEnv()), Labels: table(o.GetLabels())}
 		if o.GetNeeds() != nil {
-			v := d.vector(o.GetNeeds())
+			v := d.needs(o.GetNeeds())
 			out.Needs = &v
 		}
 		s.Overrides = append(s.Overrides, out)
@@ -258,14 +283,11 @@ func (d *decoder) spec() scheduler.Record {
 
 func (d *decoder) template(m *recordpb.Template) workload.TaskTemplate {
 	t := workload.TaskTemplate{
-		Command: list(m.GetCommand()), Env: table(m.GetEnv()), Needs: d.vector(m.GetNeeds()), GPUModels: list(m.GetGpuModels()),
+		Command: list(m.GetCommand()), Env: table(m.GetEnv()), Needs: d.needs(m.GetNeeds()), GPUModels: list(m.GetGpuModels()),
 		KillGrace: time.Duration(m.GetKillGrace()), Labels: table(m.GetLabels()),
 		Simulation: workload.Simulation{
 			Duration: time.Duration(m.GetSimulatedDuration()), ExitCode: m.GetSimulatedExitCode(), FailurePerMille: m.GetSimulatedFailurePerMille(),
 		},
-	}
-	if t.Needs.HasNegative() {
-		d.fail("negative needs")
 	}
 	for _, p := range m.GetPorts() {
 		t.Ports = append(t.Ports, workload.Port{Name: p.GetName(), Number: d.small(p.GetNumber(), "port")})
@@ -308,7 +330,7 @@ func (d *decoder) placement(m *recordpb.Placement) workload.Placement {
 
 func (d *decoder) constraint(m *recordpb.Constraint) workload.Constraint {
 	return workload.Constraint{
-		Key: m.GetKey(), Op: workload.Operator(d.enum(m.GetOp(), uint8(workload.OpLt), "operator")), Values: list(m.GetValues()),
+		Key: m.GetKey(), Op: enum(d, m.GetOp(), workload.OpIn, workload.OpLt, "operator"), Values: list(m.GetValues()),
 	}
 }
 

@@ -29,7 +29,7 @@ func idBytes(id [16]byte) []byte {
 
 func poolToProto(p *respool.Pool) *recordpb.Pool {
 	m := &recordpb.Pool{
-		Id: p.ID[:], Parent: p.Parent[:], Name: p.Name, Kind: uint32(p.Kind), Reservation: vectorToProto(&p.Reservation),
+		Parent: p.Parent[:], Name: p.Name, Kind: uint32(p.Kind), Reservation: vectorToProto(&p.Reservation),
 		ReserveRest: p.ReserveRest, Share: p.Share, Version: p.Version, Creator: p.Creator, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
 	}
 	for k := range resource.Kind(resource.MaxKinds) {

@@ -5,7 +5,10 @@
 // source: paceline/record/v1/record.proto
 
 // Package paceline.record.v1 is the form in which a cell's records lie in its store. It is internal: nobody but core/store/record reads or
-// writes it, and it changes by adding fields only. A field number is never used twice.
+// writes it, and it changes by adding fields only. A field number is never used twice: one that goes is reserved.
+//
+// What a record's key says is not in its value. Enumerations are the numbers of the Go constants. Times are UTC nanoseconds, durations
+// nanoseconds. Ids are 16 bytes, or none.
 
 package recordpb
 
@@ -28,7 +31,7 @@ const (
 type Vector struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The quantities.
-	Quantities    []int64 `protobuf:"zigzag64,1,rep,packed,name=quantities,proto3" json:"quantities,omitempty"`
+	Quantities    []int64 `protobuf:"zigzag64,1,rep,packed,name=quantities" json:"quantities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -74,9 +77,9 @@ func (x *Vector) GetQuantities() []int64 {
 type Caller struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The principal's name.
-	Principal string `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
+	Principal string `protobuf:"bytes,1,opt,name=principal" json:"principal,omitempty"`
 	// The principal's tenant.
-	Tenant        string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Tenant        string `protobuf:"bytes,2,opt,name=tenant" json:"tenant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -129,11 +132,11 @@ func (x *Caller) GetTenant() string {
 type Cell struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Epoch of the newest start.
-	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch" json:"epoch,omitempty"`
 	// Extended resources in kind order.
-	Named []string `protobuf:"bytes,2,rep,name=named,proto3" json:"named,omitempty"`
+	Named []string `protobuf:"bytes,2,rep,name=named" json:"named,omitempty"`
 	// The cell's clock.
-	Now           int64 `protobuf:"varint,3,opt,name=now,proto3" json:"now,omitempty"`
+	Now           int64 `protobuf:"fixed64,3,opt,name=now" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -189,33 +192,31 @@ func (x *Cell) GetNow() int64 {
 	return 0
 }
 
-// Pool is respool.Pool.
+// Pool is respool.Pool; its id is in its key.
 type Pool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its id.
-	Id []byte `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Its parent's id.
-	Parent []byte `protobuf:"bytes,2,opt,name=parent,proto3" json:"parent,omitempty"`
+	Parent []byte `protobuf:"bytes,1,opt,name=parent" json:"parent,omitempty"`
 	// Its name.
-	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,2,opt,name=name" json:"name,omitempty"`
 	// respool.Kind.
-	Kind uint32 `protobuf:"varint,4,opt,name=kind,proto3" json:"kind,omitempty"`
+	Kind uint32 `protobuf:"varint,3,opt,name=kind" json:"kind,omitempty"`
 	// Guaranteed quantities.
-	Reservation *Vector `protobuf:"bytes,5,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	Reservation *Vector `protobuf:"bytes,4,opt,name=reservation" json:"reservation,omitempty"`
 	// Whether it reserves what its siblings leave.
-	ReserveRest bool `protobuf:"varint,6,opt,name=reserve_rest,json=reserveRest,proto3" json:"reserve_rest,omitempty"`
+	ReserveRest bool `protobuf:"varint,5,opt,name=reserve_rest,json=reserveRest" json:"reserve_rest,omitempty"`
 	// Limits of the kinds that have one.
-	Limits []*Limit `protobuf:"bytes,7,rep,name=limits,proto3" json:"limits,omitempty"`
+	Limits []*Limit `protobuf:"bytes,6,rep,name=limits" json:"limits,omitempty"`
 	// Weight among its siblings.
-	Share int64 `protobuf:"varint,8,opt,name=share,proto3" json:"share,omitempty"`
+	Share int64 `protobuf:"varint,7,opt,name=share" json:"share,omitempty"`
 	// Its version.
-	Version uint64 `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"`
+	Version uint64 `protobuf:"varint,8,opt,name=version" json:"version,omitempty"`
 	// Who made it.
-	Creator string `protobuf:"bytes,10,opt,name=creator,proto3" json:"creator,omitempty"`
+	Creator string `protobuf:"bytes,9,opt,name=creator" json:"creator,omitempty"`
 	// When it was made.
-	CreatedAt int64 `protobuf:"varint,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	CreatedAt int64 `protobuf:"fixed64,10,opt,name=created_at,json=createdAt" json:"created_at,omitempty"`
 	// When it was last changed.
-	UpdatedAt     int64 `protobuf:"varint,12,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	UpdatedAt     int64 `protobuf:"fixed64,11,opt,name=updated_at,json=updatedAt" json:"updated_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -248,13 +249,6 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
 	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *Pool) GetId() []byte {
-	if x != nil {
-		return x.Id
-	}
-	return nil
 }
 
 func (x *Pool) GetParent() []byte {
@@ -338,9 +332,9 @@ func (x *Pool) GetUpdatedAt() int64 {
 type Limit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The kind.
-	Kind uint32 `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Kind uint32 `protobuf:"varint,1,opt,name=kind" json:"kind,omitempty"`
 	// The limit.
-	Quantity      int64 `protobuf:"varint,2,opt,name=quantity,proto3" json:"quantity,omitempty"`
+	Quantity      int64 `protobuf:"varint,2,opt,name=quantity" json:"quantity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -393,39 +387,39 @@ func (x *Limit) GetQuantity() int64 {
 type Spec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name.
-	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
 	// Its pool's id.
-	Pool []byte `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
+	Pool []byte `protobuf:"bytes,2,opt,name=pool" json:"pool,omitempty"`
 	// Who answers for it.
-	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,3,opt,name=owner" json:"owner,omitempty"`
 	// Labels of the job.
-	Labels map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels map[string]string `protobuf:"bytes,4,rep,name=labels" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// workload.Kind.
-	Kind uint32 `protobuf:"varint,5,opt,name=kind,proto3" json:"kind,omitempty"`
+	Kind uint32 `protobuf:"varint,5,opt,name=kind" json:"kind,omitempty"`
 	// Priority in its pool.
-	Priority int32 `protobuf:"zigzag32,6,opt,name=priority,proto3" json:"priority,omitempty"`
+	Priority int32 `protobuf:"zigzag32,6,opt,name=priority" json:"priority,omitempty"`
 	// Number of instances.
-	Instances uint32 `protobuf:"varint,7,opt,name=instances,proto3" json:"instances,omitempty"`
+	Instances uint32 `protobuf:"varint,7,opt,name=instances" json:"instances,omitempty"`
 	// What an instance runs.
-	Template *Template `protobuf:"bytes,8,opt,name=template,proto3" json:"template,omitempty"`
+	Template *Template `protobuf:"bytes,8,opt,name=template" json:"template,omitempty"`
 	// Exceptions, by instance.
-	Overrides []*Override `protobuf:"bytes,9,rep,name=overrides,proto3" json:"overrides,omitempty"`
+	Overrides []*Override `protobuf:"bytes,9,rep,name=overrides" json:"overrides,omitempty"`
 	// Whether it is a gang.
-	Gang bool `protobuf:"varint,10,opt,name=gang,proto3" json:"gang,omitempty"`
+	Gang bool `protobuf:"varint,10,opt,name=gang" json:"gang,omitempty"`
 	// Live instances at once.
-	MaxRunning uint32 `protobuf:"varint,11,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`
+	MaxRunning uint32 `protobuf:"varint,11,opt,name=max_running,json=maxRunning" json:"max_running,omitempty"`
 	// Failures forgiven.
-	MaxRetries uint32 `protobuf:"varint,12,opt,name=max_retries,json=maxRetries,proto3" json:"max_retries,omitempty"`
+	MaxRetries uint32 `protobuf:"varint,12,opt,name=max_retries,json=maxRetries" json:"max_retries,omitempty"`
 	// First delay of back-off.
-	InitialBackoff int64 `protobuf:"varint,13,opt,name=initial_backoff,json=initialBackoff,proto3" json:"initial_backoff,omitempty"`
+	InitialBackoff int64 `protobuf:"varint,13,opt,name=initial_backoff,json=initialBackoff" json:"initial_backoff,omitempty"`
 	// Last delay of back-off.
-	MaxBackoff int64 `protobuf:"varint,14,opt,name=max_backoff,json=maxBackoff,proto3" json:"max_backoff,omitempty"`
+	MaxBackoff int64 `protobuf:"varint,14,opt,name=max_backoff,json=maxBackoff" json:"max_backoff,omitempty"`
 	// Time from acceptance to its end.
-	Deadline int64 `protobuf:"varint,15,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	Deadline int64 `protobuf:"varint,15,opt,name=deadline" json:"deadline,omitempty"`
 	// Whether it may be preempted.
-	Preemptible bool `protobuf:"varint,16,opt,name=preemptible,proto3" json:"preemptible,omitempty"`
+	Preemptible bool `protobuf:"varint,16,opt,name=preemptible" json:"preemptible,omitempty"`
 	// Where it may run.
-	Placement     *Placement `protobuf:"bytes,17,opt,name=placement,proto3" json:"placement,omitempty"`
+	Placement     *Placement `protobuf:"bytes,17,opt,name=placement" json:"placement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -583,27 +577,27 @@ func (x *Spec) GetPlacement() *Placement {
 type Template struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The command line.
-	Command []string `protobuf:"bytes,1,rep,name=command,proto3" json:"command,omitempty"`
+	Command []string `protobuf:"bytes,1,rep,name=command" json:"command,omitempty"`
 	// Its environment.
-	Env map[string]string `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Env map[string]string `protobuf:"bytes,2,rep,name=env" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What it needs.
-	Needs *Vector `protobuf:"bytes,3,opt,name=needs,proto3" json:"needs,omitempty"`
+	Needs *Vector `protobuf:"bytes,3,opt,name=needs" json:"needs,omitempty"`
 	// Allowed models of GPU.
-	GpuModels []string `protobuf:"bytes,4,rep,name=gpu_models,json=gpuModels,proto3" json:"gpu_models,omitempty"`
+	GpuModels []string `protobuf:"bytes,4,rep,name=gpu_models,json=gpuModels" json:"gpu_models,omitempty"`
 	// Its ports.
-	Ports []*Port `protobuf:"bytes,5,rep,name=ports,proto3" json:"ports,omitempty"`
+	Ports []*Port `protobuf:"bytes,5,rep,name=ports" json:"ports,omitempty"`
 	// Its health check.
-	Health *HealthCheck `protobuf:"bytes,6,opt,name=health,proto3" json:"health,omitempty"`
+	Health *HealthCheck `protobuf:"bytes,6,opt,name=health" json:"health,omitempty"`
 	// Time between the two kills.
-	KillGrace int64 `protobuf:"varint,7,opt,name=kill_grace,json=killGrace,proto3" json:"kill_grace,omitempty"`
+	KillGrace int64 `protobuf:"varint,7,opt,name=kill_grace,json=killGrace" json:"kill_grace,omitempty"`
 	// Labels of the task.
-	Labels map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels map[string]string `protobuf:"bytes,8,rep,name=labels" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// How long a simulated run lasts.
-	SimulatedDuration int64 `protobuf:"varint,9,opt,name=simulated_duration,json=simulatedDuration,proto3" json:"simulated_duration,omitempty"`
+	SimulatedDuration int64 `protobuf:"varint,9,opt,name=simulated_duration,json=simulatedDuration" json:"simulated_duration,omitempty"`
 	// How a simulated run exits.
-	SimulatedExitCode int32 `protobuf:"zigzag32,10,opt,name=simulated_exit_code,json=simulatedExitCode,proto3" json:"simulated_exit_code,omitempty"`
+	SimulatedExitCode int32 `protobuf:"zigzag32,10,opt,name=simulated_exit_code,json=simulatedExitCode" json:"simulated_exit_code,omitempty"`
 	// How often a simulated run fails.
-	SimulatedFailurePerMille int32 `protobuf:"zigzag32,11,opt,name=simulated_failure_per_mille,json=simulatedFailurePerMille,proto3" json:"simulated_failure_per_mille,omitempty"`
+	SimulatedFailurePerMille int32 `protobuf:"zigzag32,11,opt,name=simulated_failure_per_mille,json=simulatedFailurePerMille" json:"simulated_failure_per_mille,omitempty"`
 	unknownFields            protoimpl.UnknownFields
 	sizeCache                protoimpl.SizeCache
 }
@@ -719,9 +713,9 @@ func (x *Template) GetSimulatedFailurePerMille() int32 {
 type Port struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name.
-	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
 	// Its number; 0: any.
-	Number        uint32 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	Number        uint32 `protobuf:"varint,2,opt,name=number" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -774,21 +768,21 @@ func (x *Port) GetNumber() uint32 {
 type HealthCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A command.
-	Exec []string `protobuf:"bytes,1,rep,name=exec,proto3" json:"exec,omitempty"`
+	Exec []string `protobuf:"bytes,1,rep,name=exec" json:"exec,omitempty"`
 	// The port of an HTTP check.
-	HttpPort *string `protobuf:"bytes,2,opt,name=http_port,json=httpPort,proto3,oneof" json:"http_port,omitempty"`
+	HttpPort *string `protobuf:"bytes,2,opt,name=http_port,json=httpPort" json:"http_port,omitempty"`
 	// The path of an HTTP check.
-	HttpPath string `protobuf:"bytes,3,opt,name=http_path,json=httpPath,proto3" json:"http_path,omitempty"`
+	HttpPath string `protobuf:"bytes,3,opt,name=http_path,json=httpPath" json:"http_path,omitempty"`
 	// The port of a TCP check.
-	TcpPort *string `protobuf:"bytes,4,opt,name=tcp_port,json=tcpPort,proto3,oneof" json:"tcp_port,omitempty"`
+	TcpPort *string `protobuf:"bytes,4,opt,name=tcp_port,json=tcpPort" json:"tcp_port,omitempty"`
 	// Time before the first check.
-	InitialDelay int64 `protobuf:"varint,5,opt,name=initial_delay,json=initialDelay,proto3" json:"initial_delay,omitempty"`
+	InitialDelay int64 `protobuf:"varint,5,opt,name=initial_delay,json=initialDelay" json:"initial_delay,omitempty"`
 	// Time between checks.
-	Interval int64 `protobuf:"varint,6,opt,name=interval,proto3" json:"interval,omitempty"`
+	Interval int64 `protobuf:"varint,6,opt,name=interval" json:"interval,omitempty"`
 	// Time that a check may take.
-	Timeout int64 `protobuf:"varint,7,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Timeout int64 `protobuf:"varint,7,opt,name=timeout" json:"timeout,omitempty"`
 	// Failures in a row.
-	FailureThreshold uint32 `protobuf:"varint,8,opt,name=failure_threshold,json=failureThreshold,proto3" json:"failure_threshold,omitempty"`
+	FailureThreshold uint32 `protobuf:"varint,8,opt,name=failure_threshold,json=failureThreshold" json:"failure_threshold,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -883,15 +877,15 @@ func (x *HealthCheck) GetFailureThreshold() uint32 {
 type Override struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The instance.
-	Instance uint32 `protobuf:"varint,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	Instance uint32 `protobuf:"varint,1,opt,name=instance" json:"instance,omitempty"`
 	// Its command.
-	Command []string `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`
+	Command []string `protobuf:"bytes,2,rep,name=command" json:"command,omitempty"`
 	// Its environment.
-	Env map[string]string `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Env map[string]string `protobuf:"bytes,3,rep,name=env" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Its needs, when they differ.
-	Needs *Vector `protobuf:"bytes,4,opt,name=needs,proto3" json:"needs,omitempty"`
+	Needs *Vector `protobuf:"bytes,4,opt,name=needs" json:"needs,omitempty"`
 	// Its labels.
-	Labels        map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels        map[string]string `protobuf:"bytes,5,rep,name=labels" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -965,21 +959,21 @@ func (x *Override) GetLabels() map[string]string {
 type Placement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The strategy.
-	Strategy string `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	Strategy string `protobuf:"bytes,1,opt,name=strategy" json:"strategy,omitempty"`
 	// Conditions that must hold.
-	Constraints []*Constraint `protobuf:"bytes,2,rep,name=constraints,proto3" json:"constraints,omitempty"`
+	Constraints []*Constraint `protobuf:"bytes,2,rep,name=constraints" json:"constraints,omitempty"`
 	// Conditions that should.
-	Preferences []*Preference `protobuf:"bytes,3,rep,name=preferences,proto3" json:"preferences,omitempty"`
+	Preferences []*Preference `protobuf:"bytes,3,rep,name=preferences" json:"preferences,omitempty"`
 	// What draws to or keeps from other tasks.
-	Affinities []*Affinity `protobuf:"bytes,4,rep,name=affinities,proto3" json:"affinities,omitempty"`
+	Affinities []*Affinity `protobuf:"bytes,4,rep,name=affinities" json:"affinities,omitempty"`
 	// What spreads.
-	Spreads []*Spread `protobuf:"bytes,5,rep,name=spreads,proto3" json:"spreads,omitempty"`
+	Spreads []*Spread `protobuf:"bytes,5,rep,name=spreads" json:"spreads,omitempty"`
 	// Whether the host is its own.
-	Exclusive bool `protobuf:"varint,6,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	Exclusive bool `protobuf:"varint,6,opt,name=exclusive" json:"exclusive,omitempty"`
 	// The host pool.
-	HostPool string `protobuf:"bytes,7,opt,name=host_pool,json=hostPool,proto3" json:"host_pool,omitempty"`
+	HostPool string `protobuf:"bytes,7,opt,name=host_pool,json=hostPool" json:"host_pool,omitempty"`
 	// The clusters.
-	Clusters      []string `protobuf:"bytes,8,rep,name=clusters,proto3" json:"clusters,omitempty"`
+	Clusters      []string `protobuf:"bytes,8,rep,name=clusters" json:"clusters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1074,11 +1068,11 @@ func (x *Placement) GetClusters() []string {
 type Constraint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The attribute.
-	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Key string `protobuf:"bytes,1,opt,name=key" json:"key,omitempty"`
 	// workload.Operator.
-	Op uint32 `protobuf:"varint,2,opt,name=op,proto3" json:"op,omitempty"`
+	Op uint32 `protobuf:"varint,2,opt,name=op" json:"op,omitempty"`
 	// The values.
-	Values        []string `protobuf:"bytes,3,rep,name=values,proto3" json:"values,omitempty"`
+	Values        []string `protobuf:"bytes,3,rep,name=values" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1138,9 +1132,9 @@ func (x *Constraint) GetValues() []string {
 type Preference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The condition.
-	Constraint *Constraint `protobuf:"bytes,1,opt,name=constraint,proto3" json:"constraint,omitempty"`
+	Constraint *Constraint `protobuf:"bytes,1,opt,name=constraint" json:"constraint,omitempty"`
 	// Its weight.
-	Weight        int32 `protobuf:"zigzag32,2,opt,name=weight,proto3" json:"weight,omitempty"`
+	Weight        int32 `protobuf:"zigzag32,2,opt,name=weight" json:"weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1193,13 +1187,13 @@ func (x *Preference) GetWeight() int32 {
 type Affinity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Labels of the other tasks.
-	Selector map[string]string `protobuf:"bytes,1,rep,name=selector,proto3" json:"selector,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Selector map[string]string `protobuf:"bytes,1,rep,name=selector" json:"selector,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The topology attribute.
-	Topology string `protobuf:"bytes,2,opt,name=topology,proto3" json:"topology,omitempty"`
+	Topology string `protobuf:"bytes,2,opt,name=topology" json:"topology,omitempty"`
 	// Whether it keeps away.
-	Anti bool `protobuf:"varint,3,opt,name=anti,proto3" json:"anti,omitempty"`
+	Anti bool `protobuf:"varint,3,opt,name=anti" json:"anti,omitempty"`
 	// Its weight; 0: must hold.
-	Weight        int32 `protobuf:"zigzag32,4,opt,name=weight,proto3" json:"weight,omitempty"`
+	Weight        int32 `protobuf:"zigzag32,4,opt,name=weight" json:"weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1266,9 +1260,9 @@ func (x *Affinity) GetWeight() int32 {
 type Spread struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The topology attribute.
-	Topology string `protobuf:"bytes,1,opt,name=topology,proto3" json:"topology,omitempty"`
+	Topology string `protobuf:"bytes,1,opt,name=topology" json:"topology,omitempty"`
 	// The most that domains may differ.
-	MaxSkew       uint32 `protobuf:"varint,2,opt,name=max_skew,json=maxSkew,proto3" json:"max_skew,omitempty"`
+	MaxSkew       uint32 `protobuf:"varint,2,opt,name=max_skew,json=maxSkew" json:"max_skew,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1321,37 +1315,37 @@ func (x *Spread) GetMaxSkew() uint32 {
 type Job struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Submission order.
-	Order uint64 `protobuf:"varint,1,opt,name=order,proto3" json:"order,omitempty"`
+	Order uint64 `protobuf:"varint,1,opt,name=order" json:"order,omitempty"`
 	// Its version.
-	Version uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Version uint64 `protobuf:"varint,2,opt,name=version" json:"version,omitempty"`
 	// Its config version.
-	Config uint32 `protobuf:"varint,3,opt,name=config,proto3" json:"config,omitempty"`
+	Config uint32 `protobuf:"varint,3,opt,name=config" json:"config,omitempty"`
 	// Who submitted it.
-	Caller *Caller `protobuf:"bytes,4,opt,name=caller,proto3" json:"caller,omitempty"`
+	Caller *Caller `protobuf:"bytes,4,opt,name=caller" json:"caller,omitempty"`
 	// scheduler.Goal.
-	Goal uint32 `protobuf:"varint,5,opt,name=goal,proto3" json:"goal,omitempty"`
+	Goal uint32 `protobuf:"varint,5,opt,name=goal" json:"goal,omitempty"`
 	// workload.Reason.
-	GoalReason uint32 `protobuf:"varint,6,opt,name=goal_reason,json=goalReason,proto3" json:"goal_reason,omitempty"`
+	GoalReason uint32 `protobuf:"varint,6,opt,name=goal_reason,json=goalReason" json:"goal_reason,omitempty"`
 	// workload.JobState.
-	State uint32 `protobuf:"varint,7,opt,name=state,proto3" json:"state,omitempty"`
+	State uint32 `protobuf:"varint,7,opt,name=state" json:"state,omitempty"`
 	// workload.Reason.
-	Reason uint32 `protobuf:"varint,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason uint32 `protobuf:"varint,8,opt,name=reason" json:"reason,omitempty"`
 	// Its generation.
-	Generation uint32 `protobuf:"varint,9,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation uint32 `protobuf:"varint,9,opt,name=generation" json:"generation,omitempty"`
 	// Failures of its gang.
-	Failures uint32 `protobuf:"varint,10,opt,name=failures,proto3" json:"failures,omitempty"`
+	Failures uint32 `protobuf:"varint,10,opt,name=failures" json:"failures,omitempty"`
 	// Restarts asked for.
-	RestartNumber uint32 `protobuf:"varint,11,opt,name=restart_number,json=restartNumber,proto3" json:"restart_number,omitempty"`
+	RestartNumber uint32 `protobuf:"varint,11,opt,name=restart_number,json=restartNumber" json:"restart_number,omitempty"`
 	// Batch of the restart in progress.
-	RestartBatch uint32 `protobuf:"varint,12,opt,name=restart_batch,json=restartBatch,proto3" json:"restart_batch,omitempty"`
+	RestartBatch uint32 `protobuf:"varint,12,opt,name=restart_batch,json=restartBatch" json:"restart_batch,omitempty"`
 	// Grace of the restart in progress.
-	RestartGrace int64 `protobuf:"varint,13,opt,name=restart_grace,json=restartGrace,proto3" json:"restart_grace,omitempty"`
+	RestartGrace int64 `protobuf:"varint,13,opt,name=restart_grace,json=restartGrace" json:"restart_grace,omitempty"`
 	// When it was accepted.
-	Created int64 `protobuf:"varint,14,opt,name=created,proto3" json:"created,omitempty"`
+	Created int64 `protobuf:"fixed64,14,opt,name=created" json:"created,omitempty"`
 	// When its first run was RUNNING.
-	Started int64 `protobuf:"varint,15,opt,name=started,proto3" json:"started,omitempty"`
+	Started int64 `protobuf:"fixed64,15,opt,name=started" json:"started,omitempty"`
 	// When it ended.
-	Finished      int64 `protobuf:"varint,16,opt,name=finished,proto3" json:"finished,omitempty"`
+	Finished      int64 `protobuf:"fixed64,16,opt,name=finished" json:"finished,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1502,45 +1496,45 @@ func (x *Job) GetFinished() int64 {
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Generation of its run.
-	Generation uint32 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation uint32 `protobuf:"varint,1,opt,name=generation" json:"generation,omitempty"`
 	// Number of its run.
-	Run uint32 `protobuf:"varint,2,opt,name=run,proto3" json:"run,omitempty"`
+	Run uint32 `protobuf:"varint,2,opt,name=run" json:"run,omitempty"`
 	// workload.InstanceState.
-	State uint32 `protobuf:"varint,3,opt,name=state,proto3" json:"state,omitempty"`
+	State uint32 `protobuf:"varint,3,opt,name=state" json:"state,omitempty"`
 	// workload.RunState.
-	RunState uint32 `protobuf:"varint,4,opt,name=run_state,json=runState,proto3" json:"run_state,omitempty"`
+	RunState uint32 `protobuf:"varint,4,opt,name=run_state,json=runState" json:"run_state,omitempty"`
 	// workload.Reason.
-	Reason uint32 `protobuf:"varint,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason uint32 `protobuf:"varint,5,opt,name=reason" json:"reason,omitempty"`
 	// Whether it is healthy.
-	Healthy bool `protobuf:"varint,6,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	Healthy bool `protobuf:"varint,6,opt,name=healthy" json:"healthy,omitempty"`
 	// Config version of its run.
-	Config uint32 `protobuf:"varint,7,opt,name=config,proto3" json:"config,omitempty"`
+	Config uint32 `protobuf:"varint,7,opt,name=config" json:"config,omitempty"`
 	// Failures counted.
-	Failures uint32 `protobuf:"varint,8,opt,name=failures,proto3" json:"failures,omitempty"`
+	Failures uint32 `protobuf:"varint,8,opt,name=failures" json:"failures,omitempty"`
 	// Restart of its run.
-	Restart uint32 `protobuf:"varint,9,opt,name=restart,proto3" json:"restart,omitempty"`
+	Restart uint32 `protobuf:"varint,9,opt,name=restart" json:"restart,omitempty"`
 	// Failures in a row.
-	Attempts uint32 `protobuf:"varint,10,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	Attempts uint32 `protobuf:"varint,10,opt,name=attempts" json:"attempts,omitempty"`
 	// Its host's id.
-	Host []byte `protobuf:"bytes,11,opt,name=host,proto3" json:"host,omitempty"`
+	Host []byte `protobuf:"bytes,11,opt,name=host" json:"host,omitempty"`
 	// Its devices.
-	Devices uint32 `protobuf:"varint,12,opt,name=devices,proto3" json:"devices,omitempty"`
+	Devices uint32 `protobuf:"varint,12,opt,name=devices" json:"devices,omitempty"`
 	// Its ports.
-	Ports []uint32 `protobuf:"varint,13,rep,packed,name=ports,proto3" json:"ports,omitempty"`
+	Ports []uint32 `protobuf:"varint,13,rep,packed,name=ports" json:"ports,omitempty"`
 	// How it exited.
-	ExitCode int32 `protobuf:"zigzag32,14,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	ExitCode int32 `protobuf:"zigzag32,14,opt,name=exit_code,json=exitCode" json:"exit_code,omitempty"`
 	// The signal that ended it.
-	Signal int32 `protobuf:"zigzag32,15,opt,name=signal,proto3" json:"signal,omitempty"`
+	Signal int32 `protobuf:"zigzag32,15,opt,name=signal" json:"signal,omitempty"`
 	// What was said of it.
-	Message string `protobuf:"bytes,16,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,16,opt,name=message" json:"message,omitempty"`
 	// Since when it is in its states.
-	Since int64 `protobuf:"varint,17,opt,name=since,proto3" json:"since,omitempty"`
+	Since int64 `protobuf:"fixed64,17,opt,name=since" json:"since,omitempty"`
 	// When its run was placed.
-	Placed int64 `protobuf:"varint,18,opt,name=placed,proto3" json:"placed,omitempty"`
+	Placed int64 `protobuf:"fixed64,18,opt,name=placed" json:"placed,omitempty"`
 	// When its run was RUNNING.
-	Started int64 `protobuf:"varint,19,opt,name=started,proto3" json:"started,omitempty"`
+	Started int64 `protobuf:"fixed64,19,opt,name=started" json:"started,omitempty"`
 	// End of back-off.
-	NotBefore     int64 `protobuf:"varint,20,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
+	NotBefore     int64 `protobuf:"fixed64,20,opt,name=not_before,json=notBefore" json:"not_before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1719,27 +1713,27 @@ func (x *Task) GetNotBefore() int64 {
 type Run struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its generation.
-	Generation uint32 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation uint32 `protobuf:"varint,1,opt,name=generation" json:"generation,omitempty"`
 	// Its host's id.
-	Host []byte `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	Host []byte `protobuf:"bytes,2,opt,name=host" json:"host,omitempty"`
 	// workload.RunState.
-	State uint32 `protobuf:"varint,3,opt,name=state,proto3" json:"state,omitempty"`
+	State uint32 `protobuf:"varint,3,opt,name=state" json:"state,omitempty"`
 	// workload.Reason.
-	Reason uint32 `protobuf:"varint,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason uint32 `protobuf:"varint,4,opt,name=reason" json:"reason,omitempty"`
 	// How it exited.
-	ExitCode int32 `protobuf:"zigzag32,5,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	ExitCode int32 `protobuf:"zigzag32,5,opt,name=exit_code,json=exitCode" json:"exit_code,omitempty"`
 	// The signal that ended it.
-	Signal int32 `protobuf:"zigzag32,6,opt,name=signal,proto3" json:"signal,omitempty"`
+	Signal int32 `protobuf:"zigzag32,6,opt,name=signal" json:"signal,omitempty"`
 	// What was said of it.
-	Message string `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,7,opt,name=message" json:"message,omitempty"`
 	// When it was placed.
-	Placed int64 `protobuf:"varint,8,opt,name=placed,proto3" json:"placed,omitempty"`
+	Placed int64 `protobuf:"fixed64,8,opt,name=placed" json:"placed,omitempty"`
 	// When it was RUNNING.
-	Started int64 `protobuf:"varint,9,opt,name=started,proto3" json:"started,omitempty"`
+	Started int64 `protobuf:"fixed64,9,opt,name=started" json:"started,omitempty"`
 	// When it ended.
-	Ended int64 `protobuf:"varint,10,opt,name=ended,proto3" json:"ended,omitempty"`
+	Ended int64 `protobuf:"fixed64,10,opt,name=ended" json:"ended,omitempty"`
 	// Its config version.
-	Config        uint32 `protobuf:"varint,11,opt,name=config,proto3" json:"config,omitempty"`
+	Config        uint32 `protobuf:"varint,11,opt,name=config" json:"config,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1855,31 +1849,31 @@ func (x *Run) GetConfig() uint32 {
 type Host struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its cluster.
-	Cluster string `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Cluster string `protobuf:"bytes,1,opt,name=cluster" json:"cluster,omitempty"`
 	// Its shard.
-	Shard string `protobuf:"bytes,2,opt,name=shard,proto3" json:"shard,omitempty"`
+	Shard string `protobuf:"bytes,2,opt,name=shard" json:"shard,omitempty"`
 	// Its name.
-	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,3,opt,name=name" json:"name,omitempty"`
 	// Its attributes.
-	Attributes map[string]string `protobuf:"bytes,4,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Attributes map[string]string `protobuf:"bytes,4,rep,name=attributes" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Its host pool.
-	HostPool string `protobuf:"bytes,5,opt,name=host_pool,json=hostPool,proto3" json:"host_pool,omitempty"`
+	HostPool string `protobuf:"bytes,5,opt,name=host_pool,json=hostPool" json:"host_pool,omitempty"`
 	// What it has.
-	Capacity *Vector `protobuf:"bytes,6,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Capacity *Vector `protobuf:"bytes,6,opt,name=capacity" json:"capacity,omitempty"`
 	// What others use of it.
-	Foreign *Vector `protobuf:"bytes,7,opt,name=foreign,proto3" json:"foreign,omitempty"`
+	Foreign *Vector `protobuf:"bytes,7,opt,name=foreign" json:"foreign,omitempty"`
 	// Its GPUs.
-	Devices []*Device `protobuf:"bytes,8,rep,name=devices,proto3" json:"devices,omitempty"`
+	Devices []*Device `protobuf:"bytes,8,rep,name=devices" json:"devices,omitempty"`
 	// Whether it takes work.
-	Ready bool `protobuf:"varint,9,opt,name=ready,proto3" json:"ready,omitempty"`
+	Ready bool `protobuf:"varint,9,opt,name=ready" json:"ready,omitempty"`
 	// What was said of it.
-	Message string `protobuf:"bytes,10,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,10,opt,name=message" json:"message,omitempty"`
 	// Whether its cluster has it.
-	Present bool `protobuf:"varint,11,opt,name=present,proto3" json:"present,omitempty"`
+	Present bool `protobuf:"varint,11,opt,name=present" json:"present,omitempty"`
 	// Whether it is being drained.
-	Draining bool `protobuf:"varint,12,opt,name=draining,proto3" json:"draining,omitempty"`
+	Draining bool `protobuf:"varint,12,opt,name=draining" json:"draining,omitempty"`
 	// Since when.
-	Since         int64 `protobuf:"varint,13,opt,name=since,proto3" json:"since,omitempty"`
+	Since         int64 `protobuf:"fixed64,13,opt,name=since" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2009,9 +2003,9 @@ func (x *Host) GetSince() int64 {
 type Device struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its model.
-	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	Model string `protobuf:"bytes,1,opt,name=model" json:"model,omitempty"`
 	// What it offers.
-	Milli         int64 `protobuf:"varint,2,opt,name=milli,proto3" json:"milli,omitempty"`
+	Milli         int64 `protobuf:"varint,2,opt,name=milli" json:"milli,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2064,17 +2058,17 @@ func (x *Device) GetMilli() int64 {
 type Idempotency struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whose call.
-	Principal string `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
+	Principal string `protobuf:"bytes,1,opt,name=principal" json:"principal,omitempty"`
 	// Of which method.
-	Method string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
+	Method string `protobuf:"bytes,2,opt,name=method" json:"method,omitempty"`
 	// Under which key.
-	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	Key string `protobuf:"bytes,3,opt,name=key" json:"key,omitempty"`
 	// The request's hash.
-	Hash []byte `protobuf:"bytes,4,opt,name=hash,proto3" json:"hash,omitempty"`
+	Hash []byte `protobuf:"bytes,4,opt,name=hash" json:"hash,omitempty"`
 	// The job it made.
-	Job []byte `protobuf:"bytes,5,opt,name=job,proto3" json:"job,omitempty"`
+	Job []byte `protobuf:"bytes,5,opt,name=job" json:"job,omitempty"`
 	// When it is forgotten.
-	Expires       int64 `protobuf:"varint,6,opt,name=expires,proto3" json:"expires,omitempty"`
+	Expires       int64 `protobuf:"fixed64,6,opt,name=expires" json:"expires,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2155,7 +2149,7 @@ func (x *Idempotency) GetExpires() int64 {
 type Changes struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The changes in order.
-	Changes       []*Change `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	Changes       []*Change `protobuf:"bytes,1,rep,name=changes" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2201,43 +2195,43 @@ func (x *Changes) GetChanges() []*Change {
 type Change struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// scheduler.ChangeKind.
-	Kind uint32 `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Kind uint32 `protobuf:"varint,1,opt,name=kind" json:"kind,omitempty"`
 	// When.
-	At int64 `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	At int64 `protobuf:"fixed64,2,opt,name=at" json:"at,omitempty"`
 	// Who asked for it.
-	Principal string `protobuf:"bytes,3,opt,name=principal,proto3" json:"principal,omitempty"`
+	Principal string `protobuf:"bytes,3,opt,name=principal" json:"principal,omitempty"`
 	// The pool's id.
-	Pool []byte `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	Pool []byte `protobuf:"bytes,4,opt,name=pool" json:"pool,omitempty"`
 	// The job's id.
-	Job []byte `protobuf:"bytes,5,opt,name=job,proto3" json:"job,omitempty"`
+	Job []byte `protobuf:"bytes,5,opt,name=job" json:"job,omitempty"`
 	// workload.JobState.
-	JobState uint32 `protobuf:"varint,6,opt,name=job_state,json=jobState,proto3" json:"job_state,omitempty"`
+	JobState uint32 `protobuf:"varint,6,opt,name=job_state,json=jobState" json:"job_state,omitempty"`
 	// scheduler.Goal.
-	Goal uint32 `protobuf:"varint,7,opt,name=goal,proto3" json:"goal,omitempty"`
+	Goal uint32 `protobuf:"varint,7,opt,name=goal" json:"goal,omitempty"`
 	// The object's version.
-	Version uint64 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
+	Version uint64 `protobuf:"varint,8,opt,name=version" json:"version,omitempty"`
 	// The instance, of a task.
-	Instance uint32 `protobuf:"varint,9,opt,name=instance,proto3" json:"instance,omitempty"`
+	Instance uint32 `protobuf:"varint,9,opt,name=instance" json:"instance,omitempty"`
 	// The run's generation.
-	Generation uint32 `protobuf:"varint,10,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation uint32 `protobuf:"varint,10,opt,name=generation" json:"generation,omitempty"`
 	// The run's number.
-	Run uint32 `protobuf:"varint,11,opt,name=run,proto3" json:"run,omitempty"`
+	Run uint32 `protobuf:"varint,11,opt,name=run" json:"run,omitempty"`
 	// workload.InstanceState.
-	State uint32 `protobuf:"varint,12,opt,name=state,proto3" json:"state,omitempty"`
+	State uint32 `protobuf:"varint,12,opt,name=state" json:"state,omitempty"`
 	// workload.RunState.
-	RunState uint32 `protobuf:"varint,13,opt,name=run_state,json=runState,proto3" json:"run_state,omitempty"`
+	RunState uint32 `protobuf:"varint,13,opt,name=run_state,json=runState" json:"run_state,omitempty"`
 	// Whether it is healthy.
-	Healthy bool `protobuf:"varint,14,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	Healthy bool `protobuf:"varint,14,opt,name=healthy" json:"healthy,omitempty"`
 	// workload.Reason.
-	Reason uint32 `protobuf:"varint,15,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason uint32 `protobuf:"varint,15,opt,name=reason" json:"reason,omitempty"`
 	// How it exited.
-	ExitCode int32 `protobuf:"zigzag32,16,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	ExitCode int32 `protobuf:"zigzag32,16,opt,name=exit_code,json=exitCode" json:"exit_code,omitempty"`
 	// The host's id.
-	Host []byte `protobuf:"bytes,17,opt,name=host,proto3" json:"host,omitempty"`
+	Host []byte `protobuf:"bytes,17,opt,name=host" json:"host,omitempty"`
 	// The object's name.
-	Name string `protobuf:"bytes,18,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,18,opt,name=name" json:"name,omitempty"`
 	// What was said of it.
-	Message       string `protobuf:"bytes,19,opt,name=message,proto3" json:"message,omitempty"`
+	Message       string `protobuf:"bytes,19,opt,name=message" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2420,23 +2414,22 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x04Cell\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05named\x18\x02 \x03(\tR\x05named\x12\x10\n" +
-	"\x03now\x18\x03 \x01(\x03R\x03now\"\xf2\x02\n" +
-	"\x04Pool\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\fR\x02id\x12\x16\n" +
-	"\x06parent\x18\x02 \x01(\fR\x06parent\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
-	"\x04kind\x18\x04 \x01(\rR\x04kind\x12<\n" +
-	"\vreservation\x18\x05 \x01(\v2\x1a.paceline.record.v1.VectorR\vreservation\x12!\n" +
-	"\freserve_rest\x18\x06 \x01(\bR\vreserveRest\x121\n" +
-	"\x06limits\x18\a \x03(\v2\x19.paceline.record.v1.LimitR\x06limits\x12\x14\n" +
-	"\x05share\x18\b \x01(\x03R\x05share\x12\x18\n" +
-	"\aversion\x18\t \x01(\x04R\aversion\x12\x18\n" +
-	"\acreator\x18\n" +
-	" \x01(\tR\acreator\x12\x1d\n" +
+	"\x03now\x18\x03 \x01(\x10R\x03now\"\xe2\x02\n" +
+	"\x04Pool\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\fR\x06parent\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\rR\x04kind\x12<\n" +
+	"\vreservation\x18\x04 \x01(\v2\x1a.paceline.record.v1.VectorR\vreservation\x12!\n" +
+	"\freserve_rest\x18\x05 \x01(\bR\vreserveRest\x121\n" +
+	"\x06limits\x18\x06 \x03(\v2\x19.paceline.record.v1.LimitR\x06limits\x12\x14\n" +
+	"\x05share\x18\a \x01(\x03R\x05share\x12\x18\n" +
+	"\aversion\x18\b \x01(\x04R\aversion\x12\x18\n" +
+	"\acreator\x18\t \x01(\tR\acreator\x12\x1d\n" +
 	"\n" +
-	"created_at\x18\v \x01(\x03R\tcreatedAt\x12\x1d\n" +
+	"created_at\x18\n" +
+	" \x01(\x10R\tcreatedAt\x12\x1d\n" +
 	"\n" +
-	"updated_at\x18\f \x01(\x03R\tupdatedAt\"7\n" +
+	"updated_at\x18\v \x01(\x10R\tupdatedAt\"7\n" +
 	"\x05Limit\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x1a\n" +
 	"\bquantity\x18\x02 \x01(\x03R\bquantity\"\x9c\x05\n" +
@@ -2488,19 +2481,16 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +
 	"\x04Port\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06number\x18\x02 \x01(\rR\x06number\"\xa3\x02\n" +
+	"\x06number\x18\x02 \x01(\rR\x06number\"\x8c\x02\n" +
 	"\vHealthCheck\x12\x12\n" +
-	"\x04exec\x18\x01 \x03(\tR\x04exec\x12 \n" +
-	"\thttp_port\x18\x02 \x01(\tH\x00R\bhttpPort\x88\x01\x01\x12\x1b\n" +
-	"\thttp_path\x18\x03 \x01(\tR\bhttpPath\x12\x1e\n" +
-	"\btcp_port\x18\x04 \x01(\tH\x01R\atcpPort\x88\x01\x01\x12#\n" +
+	"\x04exec\x18\x01 \x03(\tR\x04exec\x12\"\n" +
+	"\thttp_port\x18\x02 \x01(\tB\x05\xaa\x01\x02\b\x01R\bhttpPort\x12\x1b\n" +
+	"\thttp_path\x18\x03 \x01(\tR\bhttpPath\x12 \n" +
+	"\btcp_port\x18\x04 \x01(\tB\x05\xaa\x01\x02\b\x01R\atcpPort\x12#\n" +
 	"\rinitial_delay\x18\x05 \x01(\x03R\finitialDelay\x12\x1a\n" +
 	"\binterval\x18\x06 \x01(\x03R\binterval\x12\x18\n" +
 	"\atimeout\x18\a \x01(\x03R\atimeout\x12+\n" +
-	"\x11failure_threshold\x18\b \x01(\rR\x10failureThresholdB\f\n" +
-	"\n" +
-	"_http_portB\v\n" +
-	"\t_tcp_port\"\xe0\x02\n" +
+	"\x11failure_threshold\x18\b \x01(\rR\x10failureThreshold\"\xe0\x02\n" +
 	"\bOverride\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\rR\binstance\x12\x18\n" +
 	"\acommand\x18\x02 \x03(\tR\acommand\x127\n" +
@@ -2564,9 +2554,9 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x0erestart_number\x18\v \x01(\rR\rrestartNumber\x12#\n" +
 	"\rrestart_batch\x18\f \x01(\rR\frestartBatch\x12#\n" +
 	"\rrestart_grace\x18\r \x01(\x03R\frestartGrace\x12\x18\n" +
-	"\acreated\x18\x0e \x01(\x03R\acreated\x12\x18\n" +
-	"\astarted\x18\x0f \x01(\x03R\astarted\x12\x1a\n" +
-	"\bfinished\x18\x10 \x01(\x03R\bfinished\"\x81\x04\n" +
+	"\acreated\x18\x0e \x01(\x10R\acreated\x12\x18\n" +
+	"\astarted\x18\x0f \x01(\x10R\astarted\x12\x1a\n" +
+	"\bfinished\x18\x10 \x01(\x10R\bfinished\"\x81\x04\n" +
 	"\x04Task\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\rR\n" +
@@ -2587,11 +2577,11 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\texit_code\x18\x0e \x01(\x11R\bexitCode\x12\x16\n" +
 	"\x06signal\x18\x0f \x01(\x11R\x06signal\x12\x18\n" +
 	"\amessage\x18\x10 \x01(\tR\amessage\x12\x14\n" +
-	"\x05since\x18\x11 \x01(\x03R\x05since\x12\x16\n" +
-	"\x06placed\x18\x12 \x01(\x03R\x06placed\x12\x18\n" +
-	"\astarted\x18\x13 \x01(\x03R\astarted\x12\x1d\n" +
+	"\x05since\x18\x11 \x01(\x10R\x05since\x12\x16\n" +
+	"\x06placed\x18\x12 \x01(\x10R\x06placed\x12\x18\n" +
+	"\astarted\x18\x13 \x01(\x10R\astarted\x12\x1d\n" +
 	"\n" +
-	"not_before\x18\x14 \x01(\x03R\tnotBefore\"\x96\x02\n" +
+	"not_before\x18\x14 \x01(\x10R\tnotBefore\"\x96\x02\n" +
 	"\x03Run\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\rR\n" +
@@ -2602,10 +2592,10 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\texit_code\x18\x05 \x01(\x11R\bexitCode\x12\x16\n" +
 	"\x06signal\x18\x06 \x01(\x11R\x06signal\x12\x18\n" +
 	"\amessage\x18\a \x01(\tR\amessage\x12\x16\n" +
-	"\x06placed\x18\b \x01(\x03R\x06placed\x12\x18\n" +
-	"\astarted\x18\t \x01(\x03R\astarted\x12\x14\n" +
+	"\x06placed\x18\b \x01(\x10R\x06placed\x12\x18\n" +
+	"\astarted\x18\t \x01(\x10R\astarted\x12\x14\n" +
 	"\x05ended\x18\n" +
-	" \x01(\x03R\x05ended\x12\x16\n" +
+	" \x01(\x10R\x05ended\x12\x16\n" +
 	"\x06config\x18\v \x01(\rR\x06config\"\x90\x04\n" +
 	"\x04Host\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
@@ -2623,7 +2613,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	" \x01(\tR\amessage\x12\x18\n" +
 	"\apresent\x18\v \x01(\bR\apresent\x12\x1a\n" +
 	"\bdraining\x18\f \x01(\bR\bdraining\x12\x14\n" +
-	"\x05since\x18\r \x01(\x03R\x05since\x1a=\n" +
+	"\x05since\x18\r \x01(\x10R\x05since\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"4\n" +
@@ -2636,12 +2626,12 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x03key\x18\x03 \x01(\tR\x03key\x12\x12\n" +
 	"\x04hash\x18\x04 \x01(\fR\x04hash\x12\x10\n" +
 	"\x03job\x18\x05 \x01(\fR\x03job\x12\x18\n" +
-	"\aexpires\x18\x06 \x01(\x03R\aexpires\"?\n" +
+	"\aexpires\x18\x06 \x01(\x10R\aexpires\"?\n" +
 	"\aChanges\x124\n" +
 	"\achanges\x18\x01 \x03(\v2\x1a.paceline.record.v1.ChangeR\achanges\"\xcd\x03\n" +
 	"\x06Change\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x1c\n" +
+	"\x02at\x18\x02 \x01(\x10R\x02at\x12\x1c\n" +
 	"\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x12\n" +
 	"\x04pool\x18\x04 \x01(\fR\x04pool\x12\x10\n" +
 	"\x03job\x18\x05 \x01(\fR\x03job\x12\x1b\n" +
@@ -2661,7 +2651,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\texit_code\x18\x10 \x01(\x11R\bexitCode\x12\x12\n" +
 	"\x04host\x18\x11 \x01(\fR\x04host\x12\x12\n" +
 	"\x04name\x18\x12 \x01(\tR\x04name\x12\x18\n" +
-	"\amessage\x18\x13 \x01(\tR\amessageBHZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpbb\x06proto3"
+	"\amessage\x18\x13 \x01(\tR\amessageBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
 var (
 	file_paceline_record_v1_record_proto_rawDescOnce sync.Once
@@ -2747,7 +2737,6 @@ func file_paceline_record_v1_record_proto_init() {
 	if File_paceline_record_v1_record_proto != nil {
 		return
 	}
-	file_paceline_record_v1_record_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
