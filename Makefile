@@ -49,8 +49,8 @@ $(foreach tool,$(TOOL_LIST),$(eval $(call tool-rule,$(tool))))
 
 # Tracked and new Go files of ours; what generators write is theirs to format.
 GO_FILES = git ls-files --cached --others --exclude-standard '*.go' | grep -vE '(^|/)gen/|\.pb\.go$$|\.connect\.go$$' | xargs -r ls 2>/dev/null || true
-# packages-with <pattern>: the packages whose tests contain it.
-packages-with = git grep -lE --untracked '$(1)' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|'
+# tests-importing <pattern>: the packages whose tests import such a path.
+tests-importing = git grep -lE --untracked '^[[:space:]]+"$(1)"$$' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|'
 
 .PHONY: help
 help: ## list the targets
@@ -101,7 +101,7 @@ check-generate: $(call stamp,buf) $(call stamp,protoc-gen-go) $(call stamp,proto
 
 .PHONY: conformance
 conformance: ## the repository's own rules, and every kit against everything that it judges
-	@go test -race -count=1 ./conformance/... $$($(call packages-with,paceline/conformance/))
+	@go test -race -count=1 ./conformance/... $$($(call tests-importing,.*/paceline/conformance/.*))
 
 .PHONY: bench
 bench: $(call stamp,benchstat) ## run benchmarks COUNT times (BENCH=regexp PKG=./core/... BASE=old.txt to compare)
@@ -123,10 +123,10 @@ fuzz: ## run each fuzz target for FUZZTIME (default 20s)
 
 .PHONY: soak
 soak: ## long runs: properties with CHECKS cases each, kits ROUNDS times over
-	@for package in $$($(call packages-with,pgregory\.net/rapid)); do
+	@for package in $$($(call tests-importing,pgregory\.net/rapid)); do
 	  go test -race -count=1 -timeout 4h "$$package" -rapid.checks=$(CHECKS)
 	done
-	go test -race -count=$(ROUNDS) -timeout 4h $$($(call packages-with,paceline/conformance/(storetest|drivertest|apitest)))
+	go test -race -count=$(ROUNDS) -timeout 4h $$($(call tests-importing,.*/paceline/conformance/[a-z]+test))
 
 .PHONY: sim
 sim: build ## pack a real trace through the real placement (TRACES=folder SEEDS=42-51)
