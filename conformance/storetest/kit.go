@@ -168,8 +168,8 @@ func testOrder(_ *testing.T, k *kit) {
 		k.keys.Event(1), k.keys.Event(255), k.keys.Event(256), k.keys.Event(1 << 40),
 		k.keys.Job(job), k.keys.Job(next),
 		k.keys.Run(workload.RunID{Job: job, Instance: 9, Generation: 1, Run: 1}),
-		k.keys.Run(workload.RunID{Job: job, Instance: 256, Generation: 1, Run: 2}),
 		k.keys.Run(workload.RunID{Job: job, Instance: 256, Generation: 2, Run: 1}),
+		k.keys.Run(workload.RunID{Job: job, Instance: 256, Generation: 1, Run: 2}),
 		k.keys.Task(job, 0), k.keys.Task(job, 10), k.keys.Task(job, 300), k.keys.Task(next, 0),
 	}
 	for i := len(keys) - 1; i >= 0; i-- {

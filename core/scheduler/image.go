@@ -84,8 +84,7 @@ func (im *Image) applyTask(r TaskRecord, deleted bool) {
 		j.Tasks = append(j.Tasks, TaskRecord{})
 	}
 	if deleted {
-		r = TaskRecord{}
-		j.Tasks[r.Instance] = r
+		j.Tasks[r.Instance] = TaskRecord{}
 		return
 	}
 	j.Tasks[r.Instance] = r

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -214,8 +215,9 @@ func (s sink) put(m shard.Message) {
 
 // clip keeps an error's text within what a status may carry.
 func clip(text string) string {
+	text = strings.ToValidUTF8(text, "?")
 	if len(text) > driver.MaxMessage {
-		return text[:driver.MaxMessage-3] + "..."
+		return strings.ToValidUTF8(text[:driver.MaxMessage-3], "") + "..."
 	}
 	return text
 }

@@ -44,7 +44,7 @@ func ToJob(in *pacelinev1.JobSpec, scope Scope) (*workload.JobSpec, error) {
 		return nil, c.err()
 	}
 	out := &workload.JobSpec{
-		Name: in.GetName(), Pool: scope.Pool, Owner: in.GetOwner(), Labels: maps.Clone(in.GetLabels()), Priority: in.GetPriority(),
+		Name: in.GetName(), Pool: scope.Pool, Owner: in.GetOwner(), Labels: table(in.GetLabels()), Priority: in.GetPriority(),
 		Instances: DefaultInstances, Gang: in.GetGang() != nil,
 	}
 	if out.Owner == "" {
@@ -112,8 +112,8 @@ func toTask(c *checker, in *pacelinev1.TaskSpec, scope Scope) workload.TaskTempl
 	checkCommand(c, field+".command", in.GetCommand())
 	checkEnv(c, field+".env", in.GetEnv())
 	out := workload.TaskTemplate{
-		Command: slices.Clone(in.GetCommand()), Env: maps.Clone(in.GetEnv()), Labels: maps.Clone(in.GetLabels()),
-		GPUModels: slices.Clone(in.GetResources().GetGpuModels()),
+		Command: list(in.GetCommand()), Env: table(in.GetEnv()), Labels: table(in.GetLabels()),
+		GPUModels: list(in.GetResources().GetGpuModels()),
 		KillGrace: toDuration(c, field+".kill_grace", in.GetKillGrace(), DefaultKillGrace),
 	}
 	amountsOfTask(in.GetResources()).each(c, field+".resources", scope.Names, func(k resource.Kind, q int64) { out.Needs[k] = q })
@@ -205,7 +205,7 @@ func toHealth(c *checker, in *pacelinev1.HealthCheck, ports []workload.Port, fie
 		if len(check.Exec.GetCommand()) == 0 {
 			c.refuse(field+".exec.command", "must name a program")
 		}
-		out.Exec = slices.Clone(check.Exec.GetCommand())
+		out.Exec = list(check.Exec.GetCommand())
 	case *pacelinev1.HealthCheck_Http:
 		checkPort(field+".http.port", check.Http.GetPort())
 		out.HTTP = &workload.HTTPCheck{Port: check.Http.GetPort(), Path: check.Http.GetPath()}

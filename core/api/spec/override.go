@@ -93,7 +93,7 @@ func Bytes(in *pacelinev1.JobSpec) int {
 func toOverride(c *checker, in *pacelinev1.Override, job *workload.JobSpec, scope Scope, field string) workload.Override {
 	checkCommand(c, field+".command", in.GetCommand())
 	checkEnv(c, field+".env", in.GetEnv())
-	out := workload.Override{Command: slices.Clone(in.GetCommand()), Env: maps.Clone(in.GetEnv()), Labels: maps.Clone(in.GetLabels())}
+	out := workload.Override{Command: list(in.GetCommand()), Env: table(in.GetEnv()), Labels: table(in.GetLabels())}
 	if in.GetResources() != nil {
 		needs := job.Template.Needs
 		amountsOf(in.GetResources()).each(c, field+".resources", scope.Names, func(k resource.Kind, q int64) { needs[k] = q })

@@ -1,8 +1,6 @@
 package spec
 
 import (
-	"maps"
-	"slices"
 	"strconv"
 
 	"github.com/paceline-sched/paceline/core/workload"
@@ -12,7 +10,7 @@ import (
 func toPlacement(c *checker, in *pacelinev1.PlacementSpec, field string) workload.Placement {
 	out := workload.Placement{
 		Strategy: workload.Strategy(in.GetStrategy()), Exclusive: in.GetExclusive(), HostPool: in.GetHostPool(),
-		Clusters: slices.Clone(in.GetClusters()),
+		Clusters: list(in.GetClusters()),
 	}
 	switch out.Strategy {
 	case "":
@@ -38,7 +36,7 @@ func toPlacement(c *checker, in *pacelinev1.PlacementSpec, field string) workloa
 			c.refuse(at+".selector", "must have at least one label")
 		}
 		out.Affinities = append(out.Affinities, workload.Affinity{
-			Selector: maps.Clone(a.GetSelector()), Topology: a.GetTopology(), Anti: a.GetAnti(), Weight: a.GetWeight(),
+			Selector: table(a.GetSelector()), Topology: a.GetTopology(), Anti: a.GetAnti(), Weight: a.GetWeight(),
 		})
 		if a.GetTopology() == "" {
 			out.Affinities[i].Topology = workload.TopologyHost
@@ -67,10 +65,10 @@ func toConstraint(c *checker, in *pacelinev1.Constraint, field string) workload.
 		out.Op, out.Values = op, values
 	}
 	if len(in.GetAnyOf()) > 0 {
-		condition(workload.OpIn, slices.Clone(in.GetAnyOf())...)
+		condition(workload.OpIn, list(in.GetAnyOf())...)
 	}
 	if len(in.GetNoneOf()) > 0 {
-		condition(workload.OpNotIn, slices.Clone(in.GetNoneOf())...)
+		condition(workload.OpNotIn, list(in.GetNoneOf())...)
 	}
 	if in != nil && in.Exists != nil {
 		op := workload.OpNotExists

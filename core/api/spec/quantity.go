@@ -85,3 +85,19 @@ func fromKinds(names *resource.Names, amount func(resource.Kind) (int64, bool)) 
 	}
 	return q
 }
+
+// list and table copy what a request holds. What is empty becomes nil, as it does when a spec is read back from the store: specs are
+// compared by value.
+func list(in []string) []string {
+	if len(in) == 0 {
+		return nil
+	}
+	return slices.Clone(in)
+}
+
+func table(in map[string]string) map[string]string {
+	if len(in) == 0 {
+		return nil
+	}
+	return maps.Clone(in)
+}

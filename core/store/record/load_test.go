@@ -111,7 +111,7 @@ func (s source) writes() []scheduler.Write {
 		return []scheduler.Write{{Record: r}}
 	case scheduler.TaskRecord:
 		r.Instance %= loadInstances
-		return []scheduler.Write{{Record: r}} // instances go with their job
+		return []scheduler.Write{{Record: r, Delete: gone}}
 	case scheduler.JobRecord:
 		if !gone {
 			return []scheduler.Write{{Record: r}}
