@@ -27,32 +27,39 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("PACELINE_DATA", filepath.Join(env.WorkDir, "data"))
-			env.Setenv("DEV", "--listen 127.0.0.1:0 --log-level warn")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"await": await, "exits": exits, "repeat": repeat,
+			"await": await, "exits": exits, "present": present, "repeat": repeat,
 		},
 	})
 }
 
-// await waits for a server's ready file and makes its address the one that commands use: await ready.
+// await waits for a server's ready file and makes its address the one that commands use; LISTEN is the same as host:port: await ready.
 func await(ts *testscript.TestScript, _ bool, args []string) {
-	file := ts.MkAbs(args[0])
+	address := strings.TrimSpace(written(ts, args[0]))
+	ts.Setenv("PACELINE_ADDRESS", address)
+	ts.Setenv("LISTEN", strings.TrimPrefix(address, "http://"))
+	ts.Check(os.Remove(ts.MkAbs(args[0]))) // the next server makes its own
+}
+
+// present waits until a file holds something: present progress.
+func present(ts *testscript.TestScript, _ bool, args []string) { written(ts, args[0]) }
+
+// written returns the content of a file once there is some.
+func written(ts *testscript.TestScript, name string) string {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for {
-		if address, err := os.ReadFile(file); err == nil && len(address) > 0 {
-			ts.Setenv("PACELINE_ADDRESS", strings.TrimSpace(string(address)))
-			ts.Check(os.Remove(file)) // the next server makes its own
-			return
+		if content, err := os.ReadFile(ts.MkAbs(name)); err == nil && len(content) > 0 {
+			return string(content)
 		}
 		select {
 		case <-look.C:
 		case <-deadline.C:
-			ts.Fatalf("no server within %v", patience)
+			ts.Fatalf("%s is not there after %v", name, patience)
 		}
 	}
 }

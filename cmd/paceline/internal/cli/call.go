@@ -107,6 +107,24 @@ func readFiles[M proto.Message](a *app, names []string, newMessage func() M) ([]
 	return documents, nil
 }
 
+// distinct refuses documents that say two things of one object: which of them counts would be a guess.
+func distinct[M proto.Message](documents []jobfile.Document[M], field string, name func(M) string) error {
+	first := map[string]*jobfile.Document[M]{}
+	var problems jobfile.Problems
+	for i := range documents {
+		d := &documents[i]
+		if other := first[name(d.Message)]; other != nil {
+			problems = append(problems, d.Problem(field, fmt.Sprintf("%s is in %s:%d already", name(d.Message), other.File, other.Locate(field))))
+			continue
+		}
+		first[name(d.Message)] = d
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return problems
+}
+
 // readFile reads a little more than the most that is accepted, so that the parser refuses what is larger.
 func (a *app) readFile(name string) ([]byte, error) {
 	in := a.In

@@ -113,6 +113,8 @@ func (a *app) root() *cobra.Command {
 	add(root, groupWork, a.jobCommand(), a.taskCommand(), a.eventsCommand())
 	add(root, groupCapacity, a.poolCommand(), a.hostCommand())
 	add(root, groupServer, a.backupCommand())
+	adopt(a.Servers)
+	adopt(a.Simulations)
 	add(root, groupServer, a.Servers...)
 	add(root, groupServer, noun("sim", "Run the decision core on real inputs, without a cluster", "", a.Simulations...))
 	add(root, groupSelf, a.contextCommand(), a.versionCommand())
@@ -175,6 +177,16 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 			return usage(cmd, fmt.Errorf("%d arguments were given; the form is: %s", len(given), form))
 		}
 		return nil
+	}
+}
+
+// adopt gives commands that were made elsewhere the errors of usage that ours have.
+func adopt(commands []*cobra.Command) {
+	for _, c := range commands {
+		if c.Args != nil {
+			c.Args = args(c.Args)
+		}
+		adopt(c.Commands())
 	}
 }
 

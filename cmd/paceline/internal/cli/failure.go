@@ -74,6 +74,7 @@ func (a *app) report(err error) int {
 func explain(err error) *failure {
 	var f *failure
 	var remote *connect.Error
+	var mistake interface{ Mistake() } // of a command that was made elsewhere: its settings are wrong, and nothing was done
 	problems, isFile := jobfile.AsProblems(err)
 	switch {
 	case errors.As(err, &f):
@@ -82,6 +83,8 @@ func explain(err error) *failure {
 		return &failure{code: ExitUsage, err: err, hint: problems.Hint()}
 	case errors.As(err, &remote):
 		return explainRemote(err, remote)
+	case errors.As(err, &mistake):
+		return &failure{code: ExitUsage, err: err}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &failure{code: ExitTimeout, err: err}
 	case errors.Is(err, context.Canceled):

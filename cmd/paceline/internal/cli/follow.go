@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/output"
@@ -22,11 +23,12 @@ import (
 const (
 	followAtMost  = 250 * time.Millisecond // between two reads
 	followAtLeast = 2 * time.Second        // read anyway: not everything that is shown has events
+	followOutage  = time.Minute            // a server that is away for longer has gone
 	plainEvery    = 5 * time.Second        // between two progress lines where none can be redrawn
 )
 
 // follow reads now and after every change that the events of interest announce, until read says that it is done or fails. It reads at its own
-// pace when there are no events to be had.
+// pace when there are no events to be had. Once it has read, it sits out the restart of a server.
 func follow(ctx context.Context, c *client.Client, interest *pacelinev1.WatchEventsRequest, read func(context.Context) (bool, error)) error {
 	changed := make(chan struct{}, 1)
 	watching, stop := context.WithCancel(ctx)
@@ -44,10 +46,17 @@ func follow(ctx context.Context, c *client.Client, interest *pacelinev1.WatchEve
 			return nil
 		})
 	})
+	var lastRead time.Time
 	for {
 		done, err := read(ctx)
-		if done || err != nil {
+		switch {
+		case err == nil:
+			lastRead = time.Now()
+		case connect.CodeOf(err) != connect.CodeUnavailable || lastRead.IsZero() || time.Since(lastRead) > followOutage:
 			return err
+		}
+		if done {
+			return nil
 		}
 		if err := pause(ctx, followAtMost, nil); err != nil {
 			return err

@@ -86,6 +86,12 @@ func (a *app) runJobs(ctx context.Context, files []string, pool, key string, w w
 	if err != nil {
 		return err
 	}
+	err = distinct(documents, "name", func(j *pacelinev1.JobSpec) string {
+		return "job " + first(j.GetPool(), pool, "/default") + "/" + j.GetName()
+	})
+	if err != nil {
+		return err
+	}
 	if key != "" && len(documents) > 1 {
 		return &failure{code: ExitUsage, err: fmt.Errorf("--idempotency-key is for one job; the files hold %d", len(documents))}
 	}

@@ -38,6 +38,9 @@ Applying a file again changes nothing.`,
 			if err != nil {
 				return err
 			}
+			if err := distinct(documents, "path", func(p *pacelinev1.PoolSpec) string { return "pool " + p.GetPath() }); err != nil {
+				return err
+			}
 			if version != 0 && len(documents) > 1 {
 				return &failure{code: ExitUsage, err: fmt.Errorf("--expected-version is for one pool; the files hold %d", len(documents))}
 			}
