@@ -10,7 +10,7 @@ MAKEFLAGS += --no-builtin-rules --warn-undefined-variables --no-print-directory
 PKG ?= ./...
 FUZZTIME ?= 20s
 BENCH ?= .
-COUNT ?= 5
+COUNT ?= 6
 BASE ?=
 CHECKS ?= 5000
 ROUNDS ?= 20
@@ -104,7 +104,7 @@ conformance: ## the repository's own rules, and every kit against everything tha
 	@go test -race -count=1 ./conformance/... $$($(call tests-importing,.*/paceline/conformance/.*))
 
 .PHONY: bench
-bench: $(call stamp,benchstat) ## run benchmarks COUNT times (BENCH=regexp PKG=./core/... BASE=old.txt to compare)
+bench: $(call stamp,benchstat) ## run benchmarks COUNT times; benchstat wants 6 to say how sure it is (BENCH=regexp PKG=./core/... BASE=old.txt to compare)
 	@mkdir -p $(OUT)/bench
 	packages=$$(go list -f '{{.Dir}}' $(PKG) | while read -r dir; do
 	  grep -qsE '^func Benchmark' "$$dir"/*_test.go && echo "$$dir" || true
