@@ -61,6 +61,7 @@ var packageRules = []packageRule{
 	{"sdk/...", []string{"sdk/..."}, "what others import must not drag the scheduler along"},
 
 	{"cmd/paceline", []string{"core/...", "policies/...", "federation/...", "hostmanagers/...", "sdk/...", "cmd/paceline/..."}, "all wiring is here"},
+	{"cmd/paceline/e2e", []string{"sdk/...", "cmd/paceline/internal/..."}, "judges the binary from outside; it only builds what is inside"},
 	{"cmd/paceline/internal/server", []string{"core/...", "policies/...", "federation/...", "hostmanagers/...", "sdk/...", "cmd/paceline/internal/..."}, "all wiring is here"},
 	{"cmd/paceline/internal/simpack", []string{"core/resource", "core/workload", "core/host", "core/placement"}, "an experiment on the real placement"},
 	{"cmd/paceline/internal/...", []string{"sdk/...", "cmd/paceline/internal/..."}, "verbs speak to servers through the public API, as any user's program does"},
