@@ -256,6 +256,9 @@ func (s *State) loadTask(j *job, r *TaskRecord) error {
 	if t.runState.Live() {
 		s.charge(j, &class.class.Needs, true)
 		s.occupy(j, t, &class.class.Needs, true)
+		if t.runState == workload.RunPlaced {
+			t.host.expect(true)
+		}
 	}
 	if j.daemonHome != nil && t.host != nil {
 		j.daemonHome[t.host.ID] = i

@@ -90,7 +90,7 @@ func (s *State) route(w *placeWork) (best *shardState, busy bool) {
 		switch {
 		case sh == nil || !sh.ready || slices.Contains(w.tried, sh):
 			return nil, false
-		case sh.inFlight >= batchesPerShard:
+		case sh.busy():
 			return nil, true
 		}
 		return sh, false
@@ -101,7 +101,7 @@ func (s *State) route(w *placeWork) (best *shardState, busy bool) {
 		if !sh.ready || slices.Contains(w.tried, sh) || !mayUse(class, sh) {
 			continue
 		}
-		if sh.inFlight >= batchesPerShard {
+		if sh.busy() {
 			busy = true
 			continue
 		}
@@ -110,6 +110,11 @@ func (s *State) route(w *placeWork) (best *shardState, busy bool) {
 		}
 	}
 	return best, busy
+}
+
+// busy reports whether a shard has all the work it may have at once. A reply or a status of it, or the time-out of a launch, changes that.
+func (sh *shardState) busy() bool {
+	return sh.inFlight >= batchesPerShard || sh.unheard >= unheardPerShard
 }
 
 func mayUse(c *jobClass, sh *shardState) bool {

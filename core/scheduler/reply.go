@@ -182,6 +182,7 @@ func (s *State) hostSeen(sh *shardState, summary *shard.HostSummary) {
 		h.Present = false
 		sh.hosts++
 		sh.free = sh.free.Sub(h.used)
+		sh.unheard += h.unheard
 	}
 	had := available(&h.HostRecord)
 	h.Present, h.Summary = true, facts
@@ -220,6 +221,7 @@ func (s *State) uncount(h *hostState) {
 	if h.shard != nil {
 		h.shard.hosts--
 		h.shard.free = h.shard.free.Add(h.used)
+		h.shard.unheard -= h.unheard
 	}
 }
 

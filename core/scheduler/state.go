@@ -26,10 +26,13 @@ const (
 	// ChangesKept is how many groups the event log holds; a watcher further behind has to list again.
 	ChangesKept = 1 << 16
 
-	sweepBudget      = 4096 // instances that the sweeps of one Step look at
-	replayChunk      = 4096 // bound runs in one shard.Replay
-	outboxBound      = 4 * shard.MaxBatch
-	batchesPerShard  = 2 // Place messages a shard may have unanswered
+	sweepBudget     = 4096 // instances that the sweeps of one Step look at
+	replayChunk     = 4096 // bound runs in one shard.Replay
+	outboxBound     = 4 * shard.MaxBatch
+	batchesPerShard = 2 // Place messages a shard may have unanswered
+	// unheardPerShard is how many runs of a shard may wait for their first status before it is given no more to place. It holds placement
+	// back to the pace of commits and launches: leases that pile up ahead of them are refused, and in the end run out.
+	unheardPerShard  = 4 * shard.MaxBatch
 	maxOpsPerGroup   = 96
 	maxBytesPerGroup = 900 << 10
 )
@@ -227,9 +230,10 @@ type taskExtra struct {
 
 type hostState struct {
 	HostRecord
-	used  resource.Vector
-	tasks int
-	shard *shardState
+	used    resource.Vector
+	tasks   int
+	unheard int // runs in PLACED: bound to it, and no word of them yet
+	shard   *shardState
 }
 
 type shardState struct {
@@ -241,6 +245,7 @@ type shardState struct {
 	hosts    int
 	free     resource.Vector // capacity of its ready hosts less what its live runs hold: an estimate for routing
 	inFlight int             // Place messages unanswered
+	unheard  int             // of its hosts together
 
 	launches []shard.LaunchRun
 	kills    []killCall

@@ -134,6 +134,7 @@ func (s *State) set(j *job, i uint32, state workload.InstanceState, run workload
 	t := &j.tasks[i]
 	class := j.classOf(i)
 	charged, live, wasHealthy := t.charges(), t.runState.Live(), t.healthy && t.runState == workload.RunRunning
+	wasPlaced := t.runState == workload.RunPlaced
 	silent := run == t.runState && (state == workload.InstanceAdmitted || t.state == workload.InstanceAdmitted) &&
 		(state == workload.InstancePending || t.state == workload.InstancePending)
 	ended := run.Traits().Terminal && live
@@ -163,6 +164,9 @@ func (s *State) set(j *job, i uint32, state workload.InstanceState, run workload
 	}
 	if now := run.Live(); now != live {
 		s.occupy(j, t, &class.class.Needs, now)
+	}
+	if now := run == workload.RunPlaced; now != wasPlaced {
+		t.host.expect(now)
 	}
 	s.touch(j)
 	if !silent {
@@ -201,6 +205,18 @@ func (s *State) occupy(j *job, t *task, needs *resource.Vector, on bool) {
 	s.freed = s.freed.Add(*needs)
 	if h.shard != nil {
 		h.shard.free = h.shard.free.Add(*needs)
+	}
+}
+
+// expect notes that a run on the host waits for its first status, or does no more.
+func (h *hostState) expect(on bool) {
+	n := -1
+	if on {
+		n = 1
+	}
+	h.unheard += n
+	if h.shard != nil {
+		h.shard.unheard += n
 	}
 }
 

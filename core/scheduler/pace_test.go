@@ -1,0 +1,130 @@
+package scheduler_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// slowDisk is a cell on a disk so slow that nothing is durable until the test says so, before a shard that answers at once.
+type slowDisk struct {
+	t       *testing.T
+	state   *scheduler.State
+	shard   *shard.Machine
+	out     shard.Output
+	waiting []scheduler.Effect // for durability
+	token   driver.Token
+}
+
+const slowDiskStart = int64(time.Hour)
+
+func newSlowDisk(t *testing.T, hosts int) *slowDisk {
+	t.Helper()
+	c := &slowDisk{t: t}
+	var err error
+	if c.state, _, err = scheduler.Start(scheduler.Config{Cell: "test"}, scheduler.NewImage(), 1, slowDiskStart); err != nil {
+		t.Fatal(err)
+	}
+	if c.shard, err = shard.New(shard.Config{ID: "c/0", Cluster: "c"}); err != nil {
+		t.Fatal(err)
+	}
+	inventory := driver.Inventory{}
+	for n := range hosts {
+		inventory.Hosts = append(inventory.Hosts, driver.Host{
+			Name: fmt.Sprintf("host-%d", n), Capacity: map[string]int64{"cpu_milli": 64_000, "memory_mib": 256 << 10}, Ready: true,
+		})
+	}
+	c.shard.Handle(slowDiskStart, shard.InventoryArrived{Inventory: inventory}, &c.out)
+	c.step(scheduler.ShardAttached{Shard: "c/0", Cluster: "c"})
+	return c
+}
+
+// step lets the cell and the shard talk until they have nothing more to say. Time stands still, so whoever waits for a timer waits for ever.
+func (c *slowDisk) step(events ...scheduler.Event) {
+	for len(events) > 0 {
+		out := c.state.Step(slowDiskStart, events)
+		c.waiting = append(c.waiting, out.External...)
+		events = nil
+		for _, e := range out.Internal {
+			events = append(events, c.tell(e)...)
+		}
+	}
+}
+
+// durable releases what has waited for the disk.
+func (c *slowDisk) durable() {
+	waiting := c.waiting
+	c.waiting = nil
+	var events []scheduler.Event
+	for _, e := range waiting {
+		events = append(events, c.tell(e)...)
+	}
+	c.step(events...)
+}
+
+func (c *slowDisk) tell(e scheduler.Effect) (events []scheduler.Event) {
+	to, ok := e.(scheduler.ToShard)
+	if !ok {
+		return nil
+	}
+	inbox := []shard.Message{to.Message}
+	for ; len(inbox) > 0; inbox = inbox[1:] {
+		c.shard.Handle(slowDiskStart, inbox[0], &c.out)
+		for _, r := range c.out.Replies {
+			events = append(events, scheduler.ShardReplied{Shard: "c/0", Epoch: c.out.Epoch, Reply: r})
+		}
+		for _, call := range c.out.Calls {
+			launch, ok := call.(shard.LaunchCall)
+			if !ok {
+				continue
+			}
+			var statuses []driver.Status
+			for _, l := range launch.Launches {
+				c.token++
+				statuses = append(statuses, driver.Status{Run: l.Run, Token: c.token, State: workload.RunRunning, Healthy: true, Host: l.Host})
+			}
+			inbox = append(inbox, shard.StatusesArrived{Statuses: statuses})
+		}
+	}
+	return events
+}
+
+func (c *slowDisk) job(id workload.JobID) scheduler.JobView {
+	c.t.Helper()
+	v, ok := c.state.Reader().Job(id)
+	if !ok {
+		c.t.Fatal("the job is not known")
+	}
+	return v
+}
+
+// A slow disk must slow placement down. When placement ran ahead of the commits, its leases went past what a shard holds, the rest of the job
+// counted as refused, and with no room freed it waited half a minute on an empty cluster.
+func TestPlacementKeepsThePaceOfCommits(t *testing.T) {
+	const instances = 100_000
+	c := newSlowDisk(t, 2000)
+	id := workload.JobID{1}
+	c.step(scheduler.Call{Token: 1, Command: scheduler.SubmitJob{ID: id, SpecBytes: 200, Spec: &workload.JobSpec{
+		Name: "wide", Pool: respool.DefaultID, Owner: "alice", Kind: workload.Batch, Instances: instances, Preemptible: true,
+		Template: workload.TaskTemplate{Command: []string{"true"}, Needs: resource.Vector{resource.CPU: 1000, resource.Memory: 1024}},
+	}}})
+	for running := uint32(0); running < instances; {
+		v := c.job(id)
+		if placed := v.ByRun[workload.RunPlaced]; placed == 0 || placed > 8*shard.MaxBatch {
+			t.Fatalf("%d runs wait for the disk, %d run already: it should be some, and not many", placed, running)
+		}
+		c.durable()
+		now := c.job(id).ByRun[workload.RunRunning]
+		if now <= running {
+			t.Fatalf("stuck at %d of %d running: %v", now, instances, c.job(id).ByState)
+		}
+		running = now
+	}
+}
