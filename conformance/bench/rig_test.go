@@ -1,0 +1,179 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/paceline-sched/paceline/core/engine"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/store"
+	"github.com/paceline-sched/paceline/core/store/badgerstore"
+	"github.com/paceline-sched/paceline/core/workload"
+	"github.com/paceline-sched/paceline/hostmanagers/simulated"
+
+	shardruntime "github.com/paceline-sched/paceline/hostmanagers/shard"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	cellName = "bench"
+	// patience bounds every wait: a rig that hangs must fail, not sit there.
+	patience = 10 * time.Minute
+	// glance is how often a wait looks at the cell. A look costs the loop microseconds.
+	glance = 2 * time.Millisecond
+)
+
+var caller = scheduler.Caller{Principal: "bench"}
+
+// rig is a cell at work with its clusters.
+type rig struct {
+	tb     testing.TB
+	dir    string
+	worlds []*simulated.Cluster
+	store  *badgerstore.Store
+	cell   *engine.Engine
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	jobs   uint64
+}
+
+// newRig starts a cell over so many generated hosts, in as many shards as they need, and waits until all of them are ready.
+func newRig(tb testing.TB, hosts int) *rig {
+	tb.Helper()
+	all, err := simulated.Generate(simulated.Fleet{Hosts: hosts, Seed: 1})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := &rig{tb: tb, dir: tb.TempDir()}
+	for len(all) > 0 {
+		n := min(len(all), shard.MaxRows)
+		world, err := simulated.New(simulated.Config{Hosts: all[:n], Seed: uint64(len(r.worlds))})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		r.worlds, all = append(r.worlds, world), all[n:]
+	}
+	r.start()
+	r.await("hosts are ready", func(c scheduler.Reader) bool { return c.Cell().Ready == hosts })
+	return r
+}
+
+// start opens the store and runs engine and shards.
+func (r *rig) start() {
+	r.tb.Helper()
+	keys, err := store.NewKeyspace(cellName)
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	if r.store, err = badgerstore.Open(ctx, badgerstore.Config{Dir: r.dir, Cell: cellName}); err != nil {
+		r.tb.Fatal(err)
+	}
+	if r.cell, err = engine.Open(ctx, engine.Config{Cell: scheduler.Config{Cell: cellName, Seed: 1}, Store: r.store, Keys: keys}); err != nil {
+		r.tb.Fatal(err)
+	}
+	cell := r.cell
+	r.work.Go(func() {
+		if err := cell.Run(ctx); err != nil {
+			r.tb.Error(err)
+		}
+	})
+	for n, world := range r.worlds {
+		runtime, err := shardruntime.New(shardruntime.Config{
+			Machine: shard.Config{ID: shard.ID(fmt.Sprintf("sim/%d", n)), Cluster: "sim"}, Driver: world.Driver(), Core: cell,
+		})
+		if err != nil {
+			r.tb.Fatal(err)
+		}
+		r.work.Go(func() {
+			if err := runtime.Run(ctx); err != nil {
+				r.tb.Error(err)
+			}
+		})
+		if err := cell.Attach(ctx, runtime); err != nil {
+			r.tb.Fatal(err)
+		}
+	}
+}
+
+// stop ends everything but the simulated clusters, whose runs go on.
+func (r *rig) stop() {
+	r.tb.Helper()
+	r.cancel()
+	r.work.Wait()
+	if err := r.store.Close(); err != nil {
+		r.tb.Error(err)
+	}
+}
+
+// await polls the cell until it is as wanted.
+func (r *rig) await(what string, reached func(scheduler.Reader) bool) {
+	r.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	for there := false; !there; {
+		if err := r.cell.Read(ctx, func(c scheduler.Reader) { there = reached(c) }); err != nil {
+			r.tb.Fatalf("waiting until %s: %v", what, err)
+		}
+		if !there {
+			<-tick.C
+		}
+	}
+}
+
+// awaitRunning waits until so many instances of the job run.
+func (r *rig) awaitRunning(job workload.JobID, n int) {
+	r.tb.Helper()
+	r.await(fmt.Sprintf("%d tasks run", n), func(c scheduler.Reader) bool {
+		v, _ := c.Job(job)
+		return int(v.ByRun[workload.RunRunning]) == n
+	})
+}
+
+// awaitSucceeded waits for the job's good end.
+func (r *rig) awaitSucceeded(job workload.JobID) {
+	r.tb.Helper()
+	r.await("the job has succeeded", func(c scheduler.Reader) bool {
+		v, _ := c.Job(job)
+		return v.State == workload.JobSucceeded
+	})
+}
+
+// submit hands in a batch job of one-core tasks that last so long (0: for ever) and returns when it is acknowledged, which is to say
+// durable.
+func (r *rig) submit(instances int, lasts time.Duration) workload.JobID {
+	r.tb.Helper()
+	r.jobs++
+	a, err := r.cell.Do(context.Background(), caller, batchJob(r.jobs, instances, lasts))
+	if err != nil || a.Err != nil {
+		r.tb.Fatalf("submit: %v, %v", err, a.Err)
+	}
+	return a.Job.ID
+}
+
+func batchJob(number uint64, instances int, lasts time.Duration) scheduler.SubmitJob {
+	spec := &workload.JobSpec{
+		Name: fmt.Sprintf("job-%d", number), Pool: respool.DefaultID, Owner: "bench", Kind: workload.Batch, Instances: uint32(instances), Preemptible: true,
+		Template: workload.TaskTemplate{
+			Command: []string{"/usr/bin/work", "--shard", "$PACELINE_INSTANCE"}, KillGrace: time.Second,
+			Needs:      resource.Vector{resource.CPU: 1000, resource.Memory: 2048},
+			Simulation: workload.Simulation{Duration: lasts},
+		},
+	}
+	id := workload.JobID{0: 1}
+	binary.BigEndian.PutUint64(id[8:], number)
+	return scheduler.SubmitJob{ID: id, Spec: spec, SpecBytes: 200}
+}
