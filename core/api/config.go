@@ -1,13 +1,19 @@
 package api
 
 import (
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
 	"time"
+
+	"github.com/paceline-sched/paceline/core/api/auth"
 )
 
 // DefaultAddress is where a server listens unless told otherwise.
-const DefaultAddress = "127.0.0.1:7450"
+const DefaultAddress = "127.0.0.1:7411"
 
 // Config is how a cell is served. Zero fields take the defaults.
 type Config struct {
@@ -59,6 +65,41 @@ func (c Config) Validate() error {
 		return fmt.Errorf("grace %v is negative", c.Grace)
 	}
 	return nil
+}
+
+// Check is Validate, and reads the certificate and the tokens as a start would. A start that fails at them later has changed the store
+// already.
+func (c Config) Check() error {
+	c = c.WithDefaults()
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if c.TLSCert != "" {
+		if _, err := c.certificate(); err != nil {
+			return err
+		}
+	}
+	if c.makesTokens() {
+		if _, err := os.Lstat(c.TokenFile); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	_, err := auth.Open(c.TokenFile, time.Now, nil)
+	return err
+}
+
+func (c *Config) certificate() (tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("load the TLS certificate %s and key %s, which must be PEM files and belong together: %w", c.TLSCert, c.TLSKey, err)
+	}
+	return pair, nil
+}
+
+// makesTokens reports whether a missing token file is made.
+func (c *Config) makesTokens() bool {
+	host, _, err := net.SplitHostPort(c.Address)
+	return err == nil && isLoopback(host)
 }
 
 func isLoopback(host string) bool {

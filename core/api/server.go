@@ -66,9 +66,9 @@ func NewServer(config Config, parts Parts) (*Server, error) {
 	parts.Trace = parts.Trace.Complete()
 	s := &Server{config: config, log: parts.Log}
 	if config.TLSCert != "" {
-		pair, err := tls.LoadX509KeyPair(config.TLSCert, config.TLSKey)
+		pair, err := config.certificate()
 		if err != nil {
-			return nil, fmt.Errorf("load the TLS certificate %s and key %s: %w", config.TLSCert, config.TLSKey, err)
+			return nil, err
 		}
 		s.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	}
@@ -83,7 +83,7 @@ func NewServer(config Config, parts Parts) (*Server, error) {
 }
 
 func (s *Server) openTokens(trace *telemetry.Trace) (*auth.Tokens, error) {
-	if host, _, err := net.SplitHostPort(s.config.Address); err == nil && isLoopback(host) {
+	if s.config.makesTokens() {
 		if err := auth.Create(s.config.TokenFile); err != nil {
 			return nil, err
 		}

@@ -192,6 +192,9 @@ func syntaxProblem(file string, err error) Problem {
 	if n, scanErr := fmt.Sscanf(text, "line %d:", &line); n == 1 && scanErr == nil {
 		_, text, _ = strings.Cut(text, ": ")
 	}
+	if strings.HasPrefix(text, "did not find expected") {
+		line++ // yaml's parser, unlike its scanner, counts lines from 0 and leaves out 0
+	}
 	p := Problem{File: file, Line: line, Message: text}
 	if strings.Contains(text, "cannot start any token") {
 		p.Hint = "YAML indents with blanks, never with tabs"

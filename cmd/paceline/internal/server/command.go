@@ -150,7 +150,7 @@ func (o *options) announce(out io.Writer, address string) error {
 func newLog(w io.Writer, format, level string) (*slog.Logger, error) {
 	var least slog.Level
 	if err := least.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("log level %q is unknown: use debug, info, warn or error", level)
+		return nil, &MistakeError{fmt.Errorf("log level %q is unknown: use debug, info, warn or error", level)}
 	}
 	options := &slog.HandlerOptions{Level: least}
 	switch format {
@@ -159,7 +159,7 @@ func newLog(w io.Writer, format, level string) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, options)), nil
 	}
-	return nil, fmt.Errorf("log format %q is unknown: use text or json", format)
+	return nil, &MistakeError{fmt.Errorf("log format %q is unknown: use text or json", format)}
 }
 
 func newRestoreCommand(d Defaults) *cobra.Command {

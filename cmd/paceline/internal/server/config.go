@@ -8,13 +8,24 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/paceline-sched/paceline/core/api"
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/hostmanagers/local"
 )
 
 // DefaultAddress is where a server listens unless told otherwise, and where the command line looks for one.
-const DefaultAddress = "127.0.0.1:7411"
+const DefaultAddress = api.DefaultAddress
+
+// MistakeError is a setting that cannot work, found before anything was done.
+type MistakeError struct{ err error }
+
+func (e *MistakeError) Error() string { return e.err.Error() }
+
+func (e *MistakeError) Unwrap() error { return e.err }
+
+// Mistake tells the command line that the user has to mend something, and not the machine.
+func (e *MistakeError) Mistake() {}
 
 // Config is one process with one cell. Zero fields take the defaults.
 type Config struct {
@@ -97,6 +108,27 @@ func (c Config) Validate() error {
 		return fmt.Errorf("a disk reserve of %d MiB is negative", c.DiskReserve)
 	}
 	return c.cell().WithDefaults().Validate()
+}
+
+// check finds what would fail only once the store is open and a new epoch has begun: the files that the settings name, too.
+func (c *Config) check() ([]member, error) {
+	front := c.api()
+	if err := front.Check(); err != nil {
+		return nil, err
+	}
+	if c.Local.Hosts > 0 {
+		if _, err := c.localDriver(); err != nil {
+			return nil, err
+		}
+	}
+	return c.members()
+}
+
+func (c *Config) api() api.Config {
+	return api.Config{
+		Address: c.Listen, TLSCert: c.TLSCert, TLSKey: c.TLSKey, TokenFile: c.TokenFile, Cell: c.Cell, Roles: c.roles(),
+		Build: api.Build{Version: c.Version, Commit: c.Commit},
+	}
 }
 
 func (c Config) cell() scheduler.Config {

@@ -37,12 +37,16 @@ const (
 // Run serves until ctx ends (nil) or the cell cannot go on.
 func Run(ctx context.Context, config Config) (err error) {
 	if err := config.Validate(); err != nil {
-		return err
+		return &MistakeError{err}
 	}
 	config = config.withDefaults()
 	keys, err := store.NewKeyspace(config.Cell)
 	if err != nil {
-		return err
+		return &MistakeError{err}
+	}
+	members, err := config.check()
+	if err != nil {
+		return &MistakeError{err}
 	}
 	if err := os.MkdirAll(config.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
@@ -66,15 +70,12 @@ func Run(ctx context.Context, config Config) (err error) {
 	if err != nil {
 		return err
 	}
-	return config.serve(ctx, cell, front, listener)
+	return config.serve(ctx, cell, members, front, listener)
 }
 
 // front opens the door before anything runs behind it, so that a taken port is found out at once.
 func (c *Config) front(cell *engine.Engine, metrics *telemetry.Metrics) (*api.Server, net.Listener, error) {
-	front, err := api.NewServer(api.Config{
-		Address: c.Listen, TLSCert: c.TLSCert, TLSKey: c.TLSKey, TokenFile: c.TokenFile, Cell: c.Cell, Roles: c.roles(),
-		Build: api.Build{Version: c.Version, Commit: c.Commit},
-	}, api.Parts{Engine: cell, Metrics: metrics, Trace: metrics.Trace(), Log: c.Log.With(telemetry.KeyComponent, "api")})
+	front, err := api.NewServer(c.api(), api.Parts{Engine: cell, Metrics: metrics, Trace: metrics.Trace(), Log: c.Log.With(telemetry.KeyComponent, "api")})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -100,11 +101,7 @@ func (c *Config) simulates() bool { return c.Simulated.Hosts > 0 || c.Simulated.
 
 // serve runs the parts. The door closes first, so that nobody is answered half; then the engine, whose last commits release their
 // effects; then the shards.
-func (c *Config) serve(ctx context.Context, cell *engine.Engine, front *api.Server, listener net.Listener) error {
-	members, err := c.members()
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
+func (c *Config) serve(ctx context.Context, cell *engine.Engine, members []member, front *api.Server, listener net.Listener) error {
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	shardCtx, stopShards := context.WithCancel(context.WithoutCancel(ctx))
 	frontCtx, stopFront := context.WithCancel(ctx)
