@@ -138,7 +138,7 @@ func (d *demo) boot(ctx context.Context) error {
 	}
 	d.log = log
 	d.server = exec.CommandContext(context.WithoutCancel(ctx), d.binary, "dev", // it is ended by the show, or by end
-		 "--data-dir", filepath.Join(d.dir, "data"), "--listen", "127.0.0.1:0",
+		"--data-dir", filepath.Join(d.dir, "data"), "--listen", "127.0.0.1:0",
 		"--local-hosts", "3", "--local-cpu", "8000", "--local-memory-mib", "4096", "--disk-reserve-mib", "64", "--ready-file", address)
 	d.server.Stdout, d.server.Stderr = log, log
 	if err := d.server.Start(); err != nil {
