@@ -244,6 +244,7 @@ func parse(raw []byte) (map[digest]*entry, error) {
 // redact keeps a YAML error's place, which begins it, and drops what it quotes, which may be a token.
 func redact(err error) string {
 	message, _, _ := strings.Cut(err.Error(), "`")
+	message, _, _ = strings.Cut(message, " in type ") // a type of ours
 	return strings.TrimSpace(message) + " (the content is not shown)"
 }
 
