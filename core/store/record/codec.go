@@ -28,6 +28,8 @@ import (
 const (
 	cellName     = "cell"     // under store.KindCell
 	sequenceName = "sequence" // under store.KindMeta
+
+	maxRoom = 64 << 10 // bytes that are set aside for the values of a group before they are known
 )
 
 // errRestore ends every error about a record that cannot be read.
@@ -37,6 +39,7 @@ var errRestore = errors.New("move the data directory away and restore the store 
 type Codec struct {
 	keys store.Keyspace
 	raw  []byte        // scratch: the marshalled message
+	room int           // bytes that the values of the last group took, so of the next one, or so
 	task recordpb.Task // scratch
 	run  recordpb.Run  // scratch
 }
@@ -47,19 +50,23 @@ func NewCodec(keys store.Keyspace) *Codec { return &Codec{keys: keys} }
 // EncodeGroup turns a group into operations of the store, with the sequence among them.
 func (c *Codec) EncodeGroup(g scheduler.Group) (store.Group, error) {
 	out := store.Group{Ops: make([]store.Op, 0, len(g.Writes)+1)}
+	values := make([]byte, 0, c.room) // of the whole group; where it grows, what was cut from it before stays as it is
 	for _, w := range g.Writes {
 		op := store.Op{Key: c.key(w.Record)}
 		if op.Key == nil {
 			return store.Group{}, fmt.Errorf("a %T has no place in the store", w.Record)
 		}
 		if !w.Delete {
+			from := len(values)
 			var err error
-			if op.Value, err = c.value(w.Record); err != nil {
+			if values, err = c.appendValue(values, w.Record); err != nil {
 				return store.Group{}, fmt.Errorf("encode %T: %w", w.Record, err)
 			}
+			op.Value = values[from:len(values):len(values)]
 		}
 		out.Ops = append(out.Ops, op)
 	}
+	c.room = min(len(values), maxRoom)
 	out.Ops = append(out.Ops, store.Op{Key: c.keys.Meta(sequenceName), Value: binary.BigEndian.AppendUint64(nil, g.Sequence)})
 	return out, nil
 }
@@ -101,14 +108,13 @@ func idempotencyDigest(k scheduler.IdempotencyKey) [32]byte {
 // SpecSize is the number of bytes that a spec takes as a record, before compression: what scheduler.MaxSpecBytes bounds.
 func SpecSize(spec *workload.JobSpec) int { return proto.Size(specToProto(spec)) }
 
-// value returns fresh bytes; only the scratch is reused.
-func (c *Codec) value(r scheduler.Record) ([]byte, error) {
+func (c *Codec) appendValue(values []byte, r scheduler.Record) ([]byte, error) {
 	raw, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(c.raw[:0], c.message(r))
 	if err != nil {
-		return nil, err
+		return values, err
 	}
 	c.raw = raw
-	return store.AppendFrame(make([]byte, 0, len(raw)+8), raw)
+	return store.AppendFrame(values, raw)
 }
 
 func (c *Codec) message(r scheduler.Record) proto.Message {

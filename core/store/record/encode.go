@@ -19,12 +19,20 @@ func vectorToProto(v *resource.Vector) *recordpb.Vector {
 	return &recordpb.Vector{Quantities: append([]int64(nil), v[:n]...)}
 }
 
-// idBytes leaves an id that was never set out.
-func idBytes(id [16]byte) []byte {
-	if id == ([16]byte{}) {
+// idBytes leaves an id that was never set out. The result aliases it.
+func idBytes(id *[16]byte) []byte {
+	if *id == ([16]byte{}) {
 		return nil
 	}
 	return id[:]
+}
+
+// idInto is idBytes into the room of a message that is reused.
+func idInto(room []byte, id [16]byte) []byte {
+	if id == ([16]byte{}) {
+		return room[:0]
+	}
+	return append(room[:0], id[:]...)
 }
 
 func poolToProto(p *respool.Pool) *recordpb.Pool {
@@ -53,7 +61,7 @@ func jobToProto(r *scheduler.JobRecord) *recordpb.Job {
 func taskToProto(r *scheduler.TaskRecord, m *recordpb.Task) {
 	m.Generation, m.Run, m.State, m.RunState, m.Reason = r.Generation, r.Run, uint32(r.State), uint32(r.RunState), uint32(r.Reason)
 	m.Healthy, m.Config, m.Failures, m.Restart, m.Attempts = r.Healthy, r.Config, r.Failures, r.Restart, r.Attempts
-	m.Host, m.Devices, m.ExitCode, m.Signal, m.Message = idBytes(r.Host), uint32(r.Devices), r.ExitCode, r.Signal, r.Message
+	m.Host, m.Devices, m.ExitCode, m.Signal, m.Message = idInto(m.Host, r.Host), uint32(r.Devices), r.ExitCode, r.Signal, r.Message
 	m.Since, m.Placed, m.Started, m.NotBefore = r.Since, r.Placed, r.Started, r.NotBefore
 	m.Ports = m.Ports[:0]
 	for _, p := range r.Ports {
@@ -63,7 +71,7 @@ func taskToProto(r *scheduler.TaskRecord, m *recordpb.Task) {
 
 // runToProto overwrites every field of m, which is reused.
 func runToProto(r *scheduler.RunRecord, m *recordpb.Run) {
-	m.Generation, m.Host, m.State, m.Reason = r.ID.Generation, idBytes(r.Host), uint32(r.State), uint32(r.Reason)
+	m.Generation, m.Host, m.State, m.Reason = r.ID.Generation, idInto(m.Host, r.Host), uint32(r.State), uint32(r.Reason)
 	m.ExitCode, m.Signal, m.Message = r.ExitCode, r.Signal, r.Message
 	m.Placed, m.Started, m.Ended, m.Config = r.Placed, r.Started, r.Ended, r.Config
 }
@@ -85,10 +93,10 @@ func changesToProto(r *scheduler.ChangesRecord) *recordpb.Changes {
 	m := &recordpb.Changes{Changes: make([]*recordpb.Change, len(r.Changes))}
 	for n := range r.Changes {
 		c, p := &r.Changes[n], &all[n]
-		p.Kind, p.At, p.Principal, p.Pool, p.Job = uint32(c.Kind), c.At, c.Principal, idBytes(c.Pool), idBytes(c.Job)
+		p.Kind, p.At, p.Principal, p.Pool, p.Job = uint32(c.Kind), c.At, c.Principal, idBytes((*[16]byte)(&c.Pool)), idBytes((*[16]byte)(&c.Job))
 		p.JobState, p.Goal, p.Version, p.Instance = uint32(c.JobState), uint32(c.Goal), c.Version, c.Run.Instance
 		p.Generation, p.Run, p.State, p.RunState = c.Run.Generation, c.Run.Run, uint32(c.State), uint32(c.RunState)
-		p.Healthy, p.Reason, p.ExitCode, p.Host = c.Healthy, uint32(c.Reason), c.ExitCode, idBytes(c.Host)
+		p.Healthy, p.Reason, p.ExitCode, p.Host = c.Healthy, uint32(c.Reason), c.ExitCode, idBytes((*[16]byte)(&c.Host))
 		p.Name, p.Message = c.Name, c.Message
 		m.Changes[n] = p
 	}
