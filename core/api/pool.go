@@ -86,11 +86,15 @@ func (s *poolService) getRoot(ctx context.Context) (*connect.Response[pacelinev1
 	if err := s.cell.engine.Read(ctx, func(r scheduler.Reader) { view, names = r.Cell(), r.Names() }); err != nil {
 		return nil, err
 	}
+	return connect.NewResponse(&pacelinev1.GetPoolResponse{Pool: rootToWire(&view, names)}), nil
+}
+
+func rootToWire(view *scheduler.CellView, names *resource.Names) *pacelinev1.Pool {
 	capacity := spec.FromVector(view.Capacity, names)
-	return connect.NewResponse(&pacelinev1.GetPoolResponse{Pool: &pacelinev1.Pool{
+	return &pacelinev1.Pool{
 		Id: respool.RootID.String(), Spec: &pacelinev1.PoolSpec{Path: auth.Root, Kind: respool.Elastic.String()},
 		Reservation: capacity, Entitlement: capacity, Usage: spec.FromVector(view.Used, names),
-	}}), nil
+	}
 }
 
 func (s *poolService) ListPools(ctx context.Context, request *connect.Request[pacelinev1.ListPoolsRequest]) (*connect.Response[pacelinev1.ListPoolsResponse], error) {
@@ -103,6 +107,7 @@ func (s *poolService) ListPools(ctx context.Context, request *connect.Request[pa
 	a := accessOf(ctx)
 	revision := s.cell.engine.Revision()
 	var list []scheduler.PoolView
+	var cell *scheduler.CellView // of a first page that begins at the root
 	var names *resource.Names
 	var refused error
 	err = s.cell.engine.Read(ctx, func(r scheduler.Reader) {
@@ -114,6 +119,9 @@ func (s *poolService) ListPools(ctx context.Context, request *connect.Request[pa
 				return
 			}
 			root = top.Path
+		} else if len(after) == 0 && a.principal.Allows(a.rule.role, auth.Root) {
+			view := r.Cell()
+			cell = &view
 		}
 		list, names = r.Pools(root), r.Names()
 	})
@@ -122,6 +130,9 @@ func (s *poolService) ListPools(ctx context.Context, request *connect.Request[pa
 	}
 	out := &pacelinev1.ListPoolsResponse{WatchCursor: s.cell.cursor(revision).String()}
 	size, last := pageSize(in.GetPageSize(), maxPoolPage), ""
+	if cell != nil {
+		out.Pools, last = append(out.Pools, rootToWire(cell, names)), auth.Root
+	}
 	for i := range list {
 		p := &list[i]
 		if !a.principal.Allows(a.rule.role, p.Path) || comparePaths(p.Path, string(after)) <= 0 {

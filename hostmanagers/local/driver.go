@@ -404,17 +404,21 @@ func (d *Driver) Acknowledge(_ context.Context, tokens []driver.Token) error {
 	for _, token := range tokens {
 		d.mu.Lock()
 		t := d.byToken[token]
+		var last driver.Status
+		if t != nil {
+			last = t.last
+		}
 		d.mu.Unlock()
-		if t == nil || !t.last.State.Traits().Terminal {
+		if !last.State.Traits().Terminal {
 			continue // an old status, or one that only the run's end makes needless
 		}
-		if err := d.runner.Acknowledge(t.last.Run.String()); err != nil && !errors.Is(err, runner.ErrUnknown) {
+		if err := d.runner.Acknowledge(last.Run.String()); err != nil && !errors.Is(err, runner.ErrUnknown) {
 			failures = append(failures, err)
 			continue
 		}
 		d.mu.Lock()
 		delete(d.byToken, token)
-		delete(d.runs, t.last.Run)
+		delete(d.runs, last.Run)
 		d.mu.Unlock()
 	}
 	return errors.Join(failures...)
