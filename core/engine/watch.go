@@ -13,8 +13,9 @@ import (
 
 // The bounds of watching.
 const (
-	ringGroups  = 4096 // newest parts of the event log that are served from memory
-	watchPage   = 64   // parts of the event log that one Next looks at
+	ringGroups  = 4096    // newest parts of the event log that are served from memory, at most
+	ringChanges = 1 << 16 // changes in them, at most: some 20 MiB, and more than what comes in half a second
+	watchPage   = 64      // parts of the event log that one Next looks at
 	MaxWatchers = 4096
 )
 
@@ -34,6 +35,7 @@ type hub struct {
 
 	mu       sync.Mutex
 	ring     []scheduler.ChangesRecord // in order of sequence; gaps are groups without changes
+	changes  int                       // in ring
 	last     uint64                    // newest durable sequence
 	begun    uint64                    // newest sequence that a commit was begun with: its removals may be in the store already
 	covers   uint64                    // ring holds every change after this sequence
@@ -61,15 +63,27 @@ func (h *hub) publish(groups []scheduler.Group) {
 		for n := len(g.Writes) - 1; n >= 0 && n >= len(g.Writes)-2; n-- { // it stands last, or before the removal of an old one
 			if c, ok := g.Writes[n].Record.(scheduler.ChangesRecord); ok && !g.Writes[n].Delete {
 				h.ring = append(h.ring, c)
+				h.changes += len(c.Changes)
 			}
 		}
 	}
-	if over := len(h.ring) - ringGroups; over > ringGroups { // rarely, so that the copy costs little a group
-		h.covers = h.ring[over-1].Sequence
-		h.ring = append(h.ring[:0:0], h.ring[over:]...)
-	}
+	h.trim()
 	close(h.more)
 	h.more = make(chan struct{})
+}
+
+// trim drops the oldest parts until the ring is within its bounds.
+func (h *hub) trim() {
+	over := 0
+	for len(h.ring)-over > ringGroups || (h.changes > ringChanges && over < len(h.ring)) {
+		h.changes -= len(h.ring[over].Changes)
+		over++
+	}
+	if over > 0 {
+		h.covers = h.ring[over-1].Sequence
+		clear(h.ring[:over])
+		h.ring = h.ring[over:] // the next growth leaves the dropped ones behind
+	}
 }
 
 func (h *hub) close() {
