@@ -158,7 +158,7 @@ func startCell(t *testing.T, flags ...string) *cell {
 
 // command is the server's command line.
 func (c *cell) command(flags ...string) *exec.Cmd {
-	args := append([]string{"server", "--data-dir", c.data, "--listen", "127.0.0.1:0", "--disk-reserve-mib", "16"}, c.flags...)
+	args := append([]string{"server", "--data-dir", c.data, "--listen", "127.0.0.1:0", "--disk-reserve-mib", "16", "--log-level", "warn"}, c.flags...)
 	cmd := exec.Command(binary, append(args, flags...)...)
 	cmd.Env, cmd.Dir = c.env, c.dir
 	return cmd
