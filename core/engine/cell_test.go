@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -214,7 +215,7 @@ func (d *disk) Commit(ctx context.Context, groups []store.Group) error {
 	d.commits++
 	for _, g := range groups {
 		for _, op := range g.Ops {
-			if strings.HasSuffix(string(op.Key), "/meta/sequence") {
+			if bytes.HasSuffix(op.Key, []byte("/meta/sequence")) {
 				next := binary.BigEndian.Uint64(op.Value)
 				if d.sequence != 0 && next != d.sequence+1 {
 					d.hole = fmt.Errorf("group %d follows group %d", next, d.sequence)

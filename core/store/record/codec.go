@@ -38,10 +38,12 @@ var errRestore = errors.New("move the data directory away and restore the store 
 // Codec encodes and decodes the records of one cell.
 type Codec struct {
 	keys store.Keyspace
-	raw  []byte        // scratch: the marshalled message
-	room int           // bytes that the values of the last group took, so of the next one, or so
-	task recordpb.Task // scratch
-	run  recordpb.Run  // scratch
+
+	raw  []byte           // scratch: the marshalled message
+	room int              // bytes that the values of the last group took, so of the next one, or so
+	task recordpb.Task    // scratch
+	run  recordpb.Run     // scratch
+	part recordpb.Changes // scratch
 }
 
 // NewCodec returns a codec for the cell of keys.
@@ -140,7 +142,8 @@ func (c *Codec) message(r scheduler.Record) proto.Message {
 			Principal: r.Key.Principal, Method: r.Key.Method, Key: r.Key.Key, Hash: r.Hash[:], Job: r.Job[:], Expires: r.Expires,
 		}
 	case scheduler.ChangesRecord:
-		return changesToProto(&r)
+		changesToProto(&r, &c.part)
+		return &c.part
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package record
 
 import (
+	"slices"
+
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/scheduler"
@@ -88,19 +90,20 @@ func hostToProto(r *scheduler.HostRecord) *recordpb.Host {
 	return m
 }
 
-func changesToProto(r *scheduler.ChangesRecord) *recordpb.Changes {
-	all := make([]recordpb.Change, len(r.Changes)) // one allocation for the part
-	m := &recordpb.Changes{Changes: make([]*recordpb.Change, len(r.Changes))}
+// changesToProto overwrites every field of m and its parts, which are reused.
+func changesToProto(r *scheduler.ChangesRecord, m *recordpb.Changes) {
+	m.Changes = slices.Grow(m.Changes[:0], len(r.Changes))[:len(r.Changes)]
 	for n := range r.Changes {
-		c, p := &r.Changes[n], &all[n]
+		if m.Changes[n] == nil {
+			m.Changes[n] = &recordpb.Change{}
+		}
+		c, p := &r.Changes[n], m.Changes[n]
 		p.Kind, p.At, p.Principal, p.Pool, p.Job = uint32(c.Kind), c.At, c.Principal, idBytes((*[16]byte)(&c.Pool)), idBytes((*[16]byte)(&c.Job))
 		p.JobState, p.Goal, p.Version, p.Instance = uint32(c.JobState), uint32(c.Goal), c.Version, c.Run.Instance
 		p.Generation, p.Run, p.State, p.RunState = c.Run.Generation, c.Run.Run, uint32(c.State), uint32(c.RunState)
 		p.Healthy, p.Reason, p.ExitCode, p.Host = c.Healthy, uint32(c.Reason), c.ExitCode, idBytes((*[16]byte)(&c.Host))
 		p.Name, p.Message = c.Name, c.Message
-		m.Changes[n] = p
 	}
-	return m
 }
 
 func specToProto(s *workload.JobSpec) *recordpb.Spec {
