@@ -154,7 +154,9 @@ func (a *app) printEvents(ctx context.Context, request *pacelinev1.WatchEventsRe
 	case errors.Is(err, context.Canceled):
 		return nil // the user has seen enough
 	case errors.Is(err, client.ErrCompacted):
-		return &failure{code: ExitRefused, err: errors.New("the events after this cursor are no longer kept"), hint: "begin without --cursor, and list what you need"}
+		f := explain(err) // the server says which of its reasons it is
+		f.hint = "begin without --cursor, and list what you need"
+		return f
 	}
 	return ignoreClosedPipe(err)
 }

@@ -32,6 +32,8 @@ import (
 const (
 	// The delays between attempts to start a cluster's driver.
 	firstRetry, lastRetry = time.Second, time.Minute
+	// A store that another process has open is tried so often, and so far apart.
+	lockTries, lockPause = 10, 50 * time.Millisecond
 )
 
 // Run serves until ctx ends (nil) or the cell cannot go on.
@@ -51,10 +53,7 @@ func Run(ctx context.Context, config Config) (err error) {
 	if err := os.MkdirAll(config.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
-	db, err := badgerstore.Open(ctx, badgerstore.Config{
-		Dir: filepath.Join(config.DataDir, "store"), Cell: config.Cell, Reserve: uint64(config.DiskReserve) << 20,
-		Logger: config.Log.With(telemetry.KeyComponent, "store"),
-	})
+	db, err := config.openStore(ctx)
 	if err != nil {
 		return err
 	}
@@ -71,6 +70,25 @@ func Run(ctx context.Context, config Config) (err error) {
 		return err
 	}
 	return config.serve(ctx, cell, members, front, listener)
+}
+
+// openStore opens the store. A server that was killed in the very moment in which it started a process leaves its locks to the child
+// until that has become another program; so a lock in the way is waited for, briefly.
+func (c *Config) openStore(ctx context.Context) (*badgerstore.Store, error) {
+	for try := 1; ; try++ {
+		db, err := badgerstore.Open(ctx, badgerstore.Config{
+			Dir: filepath.Join(c.DataDir, "store"), Cell: c.Cell, Reserve: uint64(c.DiskReserve) << 20,
+			Logger: c.Log.With(telemetry.KeyComponent, "store"),
+		})
+		if !errors.Is(err, store.ErrLocked) || try == lockTries {
+			return db, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(lockPause):
+		}
+	}
 }
 
 // front opens the door before anything runs behind it, so that a taken port is found out at once.
