@@ -55,6 +55,7 @@ type cluster struct {
 	runs    map[workload.RunID]*driver.Status
 	order   []workload.RunID
 	token   driver.Token
+	hosts   []driver.Host
 	heard   []string // the kinds of messages from the core, in order
 	epochs  []shard.Epoch
 	started map[workload.RunID]int
@@ -69,11 +70,10 @@ func newCluster(t testing.TB, name string, hosts int, capacity map[string]int64)
 	if c.machine, err = shard.New(shard.Config{ID: c.id, Cluster: name}); err != nil {
 		t.Fatal(err)
 	}
-	inventory := driver.Inventory{}
 	for n := range hosts {
-		inventory.Hosts = append(inventory.Hosts, driver.Host{Name: fmt.Sprintf("%s-%05d", name, n), Capacity: capacity, Ready: true})
+		c.hosts = append(c.hosts, driver.Host{Name: fmt.Sprintf("%s-%05d", name, n), Capacity: capacity, Ready: true})
 	}
-	c.machine.Handle(time.Now().UnixNano(), shard.InventoryArrived{Inventory: inventory}, &c.out)
+	c.machine.Handle(time.Now().UnixNano(), shard.InventoryArrived{Inventory: driver.Inventory{Hosts: append([]driver.Host(nil), c.hosts...)}}, &c.out)
 	return c
 }
 
@@ -167,6 +167,14 @@ func (c *cluster) finish(most int) {
 		c.order, most = c.order[n:], most-n
 		c.handle(shard.StatusesArrived{Statuses: statuses})
 	}
+}
+
+// rename has every host say something else of itself. c.mu is held.
+func (c *cluster) rename(message string) {
+	for n := range c.hosts {
+		c.hosts[n].Message = message
+	}
+	c.handle(shard.HostsUpdated{Changed: append([]driver.Host(nil), c.hosts...)})
 }
 
 func (c *cluster) count(kind string) (n int) {

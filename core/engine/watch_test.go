@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -67,7 +68,7 @@ func sameTail(t *testing.T, all, got []engine.Event, after uint64) {
 // Every change comes once and in order, whatever the cursor, from memory and from the store, and after a restart from the store alone.
 func TestWatchFromAnyCursor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const revisions = 2*4096 + 300 // the ring is cut once
+		const revisions = 4096 + 700 // more than the ring holds
 		memory := &memstore.Disk{}
 		c := open(t, memory, nil).run()
 		w, err := c.Watch(0, everything)
@@ -119,6 +120,35 @@ func TestWatchFromAnyCursor(t *testing.T) {
 		c.touch(1 << 20)
 		all = append(all, c.follow(last, everything)...)
 		for _, after := range cursors {
+			sameTail(t, all, c.follow(after, everything), after)
+		}
+	})
+}
+
+// Few revisions with many changes each leave the ring too, and are found in the store.
+func TestWatchOfManyChanges(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const hosts, rounds = 2_000, 34 // one change a host and round: more than the ring holds
+		c := open(t, &memstore.Disk{}, nil).run()
+		defer c.end()
+		machines := newCluster(t, "c", hosts, oneCore)
+		c.attach(machines)
+		settle()
+		for n := range rounds - 1 {
+			machines.set(func(m *cluster) { m.rename(fmt.Sprint("round ", n)) })
+			synctest.Wait()
+		}
+		settle()
+		seen := map[workload.HostID]int{}
+		all := c.follow(0, func(c *scheduler.Change) bool { return c.Kind == scheduler.ChangeHost })
+		for _, e := range all {
+			seen[e.Host]++
+		}
+		if len(all) != hosts*rounds || len(seen) != hosts {
+			t.Errorf("%d changes of %d hosts came, not %d", len(all), len(seen), hosts*rounds)
+		}
+		for _, back := range []int{1, 1 << 16} { // 1 << 16 is about where the ring begins
+			after := all[len(all)-back].Revision
 			sameTail(t, all, c.follow(after, everything), after)
 		}
 	})
