@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -50,7 +49,7 @@ func BenchmarkEngine(b *testing.B) {
 
 func openBadger(t testing.TB, dir string) store.Store {
 	t.Helper()
-	s, err := badgerstore.Open(context.Background(), badgerstore.Config{Dir: dir, Cell: cellName, Reserve: 64 << 20})
+	s, err := badgerstore.Open(t.Context(), badgerstore.Config{Dir: dir, Cell: cellName, Reserve: 64 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

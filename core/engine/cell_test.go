@@ -281,7 +281,7 @@ func keyspace(t testing.TB) store.Keyspace {
 // open recovers a cell from memory without running it.
 func open(t testing.TB, memory *memstore.Disk, trace *telemetry.Trace) *cell {
 	t.Helper()
-	s, err := memstore.Open(context.Background(), memory, memstore.Config{Cell: cellName})
+	s, err := memstore.Open(t.Context(), memory, memstore.Config{Cell: cellName})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func openOn(t testing.TB, s store.Store, trace *telemetry.Trace) *cell {
 	t.Helper()
 	c := &cell{t: t, disk: &disk{Store: s}, ended: make(chan struct{})}
 	var err error
-	c.Engine, err = engine.Open(context.Background(), engine.Config{
+	c.Engine, err = engine.Open(t.Context(), engine.Config{
 		Cell: scheduler.Config{Cell: cellName, Seed: 1}, Store: c.disk, Keys: keyspace(t), Trace: trace,
 	})
 	if err != nil {

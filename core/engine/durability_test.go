@@ -202,7 +202,7 @@ func TestStopUnderLoad(t *testing.T) {
 			kept := map[workload.JobID]bool{}
 			for n := range 12 {
 				all.Go(func() {
-					a, err := c.Do(context.Background(), user, batch(byte(n+1), 2))
+					a, err := c.Do(t.Context(), user, batch(byte(n+1), 2))
 					if err == nil && a.Err == nil {
 						mu.Lock()
 						kept[a.Job.ID] = true
@@ -257,7 +257,7 @@ func recoverFrom(t *testing.T, crashes []uint64) string {
 		memory.CrashAfter(after)
 		c.attach(hosts)
 		for range 4 {
-			a, err := c.Do(context.Background(), user, batch(next, 6))
+			a, err := c.Do(t.Context(), user, batch(next, 6))
 			next++
 			switch {
 			case err == nil && a.Err == nil:

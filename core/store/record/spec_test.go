@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	"buf.build/go/protoyaml"
+	"google.golang.org/protobuf/encoding/protojson"
 	"pgregory.net/rapid"
 
 	"github.com/paceline-sched/paceline/core/api/spec"
@@ -16,41 +16,38 @@ import (
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
 )
 
-// apiSpecs are job specs as users write them, from the barest on.
+// apiSpecs are job specs as clients send them, from the barest on.
 var apiSpecs = map[string]string{
-	"bare":          `{name: a, batch: {}, task: {command: [x]}}`,
-	"empty lists":   `{name: a, labels: {}, batch: {}, task: {command: [x], env: {}, resources: {ports: []}}, placement: {constraints: [], affinities: []}}`,
-	"bare service":  `{name: a, instances: 3, service: {}, task: {command: [x]}}`,
-	"daemon":        `{name: a, daemon: {}, task: {command: [x], resources: {cpu_milli: 10}}}`,
-	"extended":      `{name: a, batch: {max_running: 3}, task: {command: [x], resources: {extended: {nvidia.com/nic: 2}}}}`,
-	"gang":          `{name: a, instances: 4, gang: {}, batch: {max_retries: 0}, task: {command: [x]}}`,
-	"empty command": `{name: a, instances: 2, batch: {}, task: {command: [x, ""], env: {A: ""}}}`,
-	"overrides": `
-name: a
-instances: 10
-batch: {}
-task: {command: [x], resources: {cpu_milli: 100, memory_mib: 50}}
-overrides: [{instances: "1", env: {A: b}}, {instances: "3-5", command: [y], resources: {cpu_milli: 7}}]
-`,
-	"full": `
-name: a
-labels: {app: web, tier: ""}
-priority: -3
-instances: 5
-preemptible: false
-service: {}
-task:
-  command: [x, y]
-  env: {A: b}
-  labels: {l: m}
-  resources: {cpu_milli: 100, memory_mib: 50, disk_mib: 1, gpu_milli: 2000, gpu_models: [A100], ports: [{name: web}, {name: raw, number: 80}]}
-  health_check: {http: {port: web, path: /up}, initial_delay: 3s}
-  kill_grace: 4s
-placement:
-  constraints: [{key: zone, any_of: [a, b]}]
-  affinities: [{selector: {app: db}, anti: true}]
-  spreads: [{topology: rack, max_skew: 2}]
-`,
+	"bare": `{"name": "a", "batch": {}, "task": {"command": ["x"]}}`,
+	"empty lists": `{
+		"name": "a",
+		"labels": {},
+		"batch": {},
+		"task": {"command": ["x"], "env": {}, "resources": {"ports": []}},
+		"placement": {"constraints": [], "affinities": []}
+	}`,
+	"bare service":  `{"name": "a", "instances": 3, "service": {}, "task": {"command": ["x"]}}`,
+	"daemon":        `{"name": "a", "daemon": {}, "task": {"command": ["x"], "resources": {"cpu_milli": 10}}}`,
+	"extended":      `{"name": "a", "batch": {"max_running": 3}, "task": {"command": ["x"], "resources": {"extended": {"nvidia.com/nic": 2}}}}`,
+	"gang":          `{"name": "a", "instances": 4, "gang": {}, "batch": {"max_retries": 0}, "task": {"command": ["x"]}}`,
+	"empty command": `{"name": "a", "instances": 2, "batch": {}, "task": {"command": ["x", ""], "env": {"A": ""}}}`,
+	"overrides": `{
+		"name": "a",
+		"instances": 10,
+		"batch": {},
+		"task": {"command": ["x"], "resources": {"cpu_milli": 100, "memory_mib": 50}},
+		"overrides": [{"instances": "1", "env": {"A": "b"}}, {"instances": "3-5", "command": ["y"], "resources": {"cpu_milli": 7}}]
+	}`,
+	"full": `{
+		"name": "a",
+		"labels": {"app": "web", "tier": ""},
+		"priority": -3,
+		"instances": 5,
+		"preemptible": false,
+		"service": {},
+		"task": {"command": ["x", "y"], "env": {"A": "b"}, "labels": {"l": "m"}, "resources": {"cpu_milli": 100, "memory_mib": 50, "disk_mib": 1, "gpu_milli": 2000, "gpu_models": ["A100"], "ports": [{"name": "web"}, {"name": "raw", "number": 80}]}, "health_check": {"http": {"port": "web", "path": "/up"}, "initial_delay": "3s"}, "kill_grace": "4s"},
+		"placement": {"constraints": [{"key": "zone", "any_of": ["a", "b"]}], "affinities": [{"selector": {"app": "db"}, "anti": true}], "spreads": [{"topology": "rack", "max_skew": 2}]}
+	}`,
 }
 
 // TestSpecsOfTheAPISurvive: after a restart a re-submission of the same spec must still be known as the same, and the scheduler
@@ -63,7 +60,7 @@ func TestSpecsOfTheAPISurvive(t *testing.T) {
 	c := record.NewCodec(keyspace(t))
 	for name, text := range apiSpecs {
 		in := &pacelinev1.JobSpec{}
-		if err := protoyaml.Unmarshal([]byte(text), in); err != nil {
+		if err := protojson.Unmarshal([]byte(text), in); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
