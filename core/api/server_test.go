@@ -332,7 +332,7 @@ func TestListsOverPages(t *testing.T) {
 			break
 		}
 	}
-	if want := "/default /p0 /p1 /p2 /p3 /p4 /p5 /p6"; strings.Join(pools, " ") != want {
+	if want := "/ /default /p0 /p1 /p2 /p3 /p4 /p5 /p6"; strings.Join(pools, " ") != want {
 		t.Errorf("pools %v, want %v", pools, want)
 	}
 	poolRequest.PageToken = "nonsense"

@@ -556,7 +556,7 @@ func (x *ListPoolsRequest) GetPageToken() string {
 // ListPoolsResponse is one page of pools.
 type ListPoolsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The pools.
+	// The pools in depth-first order. The root, which is the cell itself, comes first when it was asked for.
 	Pools []*Pool `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"`
 	// Asks for the next page. Empty: there is none.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
