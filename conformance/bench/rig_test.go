@@ -5,11 +5,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/engine"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
@@ -17,6 +19,7 @@ import (
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/store"
 	"github.com/paceline-sched/paceline/core/store/badgerstore"
+	"github.com/paceline-sched/paceline/core/telemetry"
 	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/hostmanagers/simulated"
 
@@ -39,16 +42,18 @@ var caller = scheduler.Caller{Principal: "bench"}
 type rig struct {
 	tb     testing.TB
 	dir    string
-	worlds []*simulated.Cluster
+	worlds []func() driver.Driver // a new connection to each cluster
 	store  *badgerstore.Store
 	cell   *engine.Engine
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	jobs   uint64
+
+	busy struct{ steps, commits atomic.Int64 } // nanoseconds
 }
 
 // newRig starts a cell over so many generated hosts, in as many shards as they need, and waits until all of them are ready.
-func newRig(tb testing.TB, hosts int) *rig {
+func newRig(tb testing.TB, hosts int, connect func(hosts []driver.Host) func() driver.Driver) *rig {
 	tb.Helper()
 	all, err := simulated.Generate(simulated.Fleet{Hosts: hosts, Seed: 1})
 	if err != nil {
@@ -57,15 +62,22 @@ func newRig(tb testing.TB, hosts int) *rig {
 	r := &rig{tb: tb, dir: tb.TempDir()}
 	for len(all) > 0 {
 		n := min(len(all), shard.MaxRows)
-		world, err := simulated.New(simulated.Config{Hosts: all[:n], Seed: uint64(len(r.worlds))})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		r.worlds, all = append(r.worlds, world), all[n:]
+		r.worlds, all = append(r.worlds, connect(all[:n])), all[n:]
 	}
 	r.start()
 	r.await("hosts are ready", func(c scheduler.Reader) bool { return c.Cell().Ready == hosts })
 	return r
+}
+
+// simulate makes a simulated cluster of hosts, whose runs end when their jobs say so.
+func simulate(tb testing.TB) func(hosts []driver.Host) func() driver.Driver {
+	return func(hosts []driver.Host) func() driver.Driver {
+		world, err := simulated.New(simulated.Config{Hosts: hosts, Seed: 1})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return func() driver.Driver { return world.Driver() }
+	}
 }
 
 // start opens the store and runs engine and shards.
@@ -80,7 +92,11 @@ func (r *rig) start() {
 	if r.store, err = badgerstore.Open(ctx, badgerstore.Config{Dir: r.dir, Cell: cellName}); err != nil {
 		r.tb.Fatal(err)
 	}
-	if r.cell, err = engine.Open(ctx, engine.Config{Cell: scheduler.Config{Cell: cellName, Seed: 1}, Store: r.store, Keys: keys}); err != nil {
+	config := engine.Config{Cell: scheduler.Config{Cell: cellName, Seed: 1}, Store: r.store, Keys: keys, Trace: &telemetry.Trace{
+		StepDone:   func(s telemetry.Step) { r.busy.steps.Add(int64(s.Duration)) },
+		CommitDone: func(c telemetry.Commit) { r.busy.commits.Add(int64(c.Duration)) },
+	}}
+	if r.cell, err = engine.Open(ctx, config); err != nil {
 		r.tb.Fatal(err)
 	}
 	cell := r.cell
@@ -91,7 +107,7 @@ func (r *rig) start() {
 	})
 	for n, world := range r.worlds {
 		runtime, err := shardruntime.New(shardruntime.Config{
-			Machine: shard.Config{ID: shard.ID(fmt.Sprintf("sim/%d", n)), Cluster: "sim"}, Driver: world.Driver(), Core: cell,
+			Machine: shard.Config{ID: shard.ID(fmt.Sprintf("sim/%d", n)), Cluster: "sim"}, Driver: world(), Core: cell,
 		})
 		if err != nil {
 			r.tb.Fatal(err)
