@@ -96,14 +96,22 @@ func (w *world) command(f []string) string {
 		return w.addCluster(args)
 	case "host", "lose-host":
 		return w.changeHost(f[0], args)
-	case "disconnect", "reconnect", "mute", "unmute", "stubborn", "mortal":
+	case "disconnect", "reconnect", "mute", "unmute", "stubborn", "mortal", "hang", "unhang", "reattach":
 		return w.mood(f[0], args.word(w, 0))
+	case "healthy", "unhealthy":
+		return w.health(f[0], args)
+	case "records":
+		return w.records()
+	case "kills":
+		return strconv.Itoa(w.clusters[args.word(w, 0)].kills)
+	case "hold", "commit":
+		return w.durability(f[0])
 	case "finish":
 		return w.finish(args)
 	case "advance":
 		return w.advance(args.word(w, 0))
 	case "crash":
-		w.boot()
+		w.crash(int(args.number(w, "lose", 0)))
 		return ""
 	case "run", "plan":
 		return w.submit(f[0], args)
@@ -242,30 +250,78 @@ func (w *world) mood(verb, name string) string {
 		c.mute = verb == "mute"
 	case "stubborn", "mortal":
 		c.stubborn = verb == "stubborn"
+	case "hang", "unhang":
+		c.hung = verb == "hang"
+	case "reattach": // the same shard under a new assignment, as after a broken connection
+		w.events = append(w.events, scheduler.ShardAttached{Shard: shard.ID(c.name + "/0"), Cluster: c.name})
 	}
 	w.settle()
 	return ""
 }
 
-// finish ends the live run of "job/instance", or of every instance with "job/*".
-func (w *world) finish(a arguments) string {
-	name, instance, _ := strings.Cut(a.word(w, 0), "/")
+// records counts the durable records of jobs and instances, the ones that belong to nothing among them.
+func (w *world) records() string {
+	jobs, tasks, orphans := 0, 0, 0
+	for _, j := range w.image.Jobs {
+		here := 0
+		for n := range j.Tasks {
+			if j.Tasks[n].Job != (workload.JobID{}) {
+				here++
+			}
+		}
+		if j.Job.ID == (workload.JobID{}) {
+			orphans += here
+		} else {
+			jobs, tasks = jobs+1, tasks+here
+		}
+	}
+	return fmt.Sprintf("%d jobs, %d instances, %d orphans", jobs, tasks, orphans)
+}
+
+// durability lets groups wait ("hold"), or makes all of them durable ("commit").
+func (w *world) durability(verb string) string {
+	w.holding = verb == "hold"
+	if !w.holding {
+		w.release()
+		w.settle()
+	}
+	return ""
+}
+
+// health makes the live instances of "job/instance", or all with "job/*", pass or fail their checks.
+func (w *world) health(verb string, a arguments) string {
+	w.eachLive(a.word(w, 0), func(id workload.RunID, task scheduler.TaskView) {
+		w.clusters[task.Cluster].say(id, driver.Status{State: workload.RunRunning, Healthy: verb == "healthy"})
+	})
+	w.settle()
+	return ""
+}
+
+// eachLive visits the live runs of "job/instance", or of all instances with "job/*".
+func (w *world) eachLive(which string, visit func(workload.RunID, scheduler.TaskView)) {
+	name, instance, _ := strings.Cut(which, "/")
 	job := w.job(name)
 	for i := range job.Instances {
 		if instance != "*" && instance != strconv.Itoa(int(i)) {
 			continue
 		}
 		task, _ := w.state.Reader().Task(job.ID, i)
-		if !task.RunState.Live() {
-			continue
+		id := workload.RunID{Job: job.ID, Instance: i, Generation: task.Generation, Run: task.Run}
+		if task.RunState.Live() && w.clusters[task.Cluster].runs[id] != nil {
+			visit(id, task)
 		}
+	}
+}
+
+// finish ends the live run of "job/instance", or of every instance with "job/*".
+func (w *world) finish(a arguments) string {
+	w.eachLive(a.word(w, 0), func(id workload.RunID, task scheduler.TaskView) {
 		s := driver.Status{State: workload.RunSucceeded, Reason: workload.ReasonExited, ExitCode: int32(a.number(w, "exit", 0))}
 		if s.ExitCode != 0 {
 			s.State = workload.RunFailed
 		}
-		id := workload.RunID{Job: job.ID, Instance: i, Generation: task.Generation, Run: task.Run}
 		w.clusters[task.Cluster].say(id, s)
-	}
+	})
 	w.settle()
 	return ""
 }
@@ -304,6 +360,10 @@ func (w *world) do(command scheduler.Command) scheduler.Answer {
 	w.answers = nil
 	w.events = append(w.events, scheduler.Call{Token: w.token, Caller: scheduler.Caller{Principal: "ann"}, Command: command})
 	w.settle()
+	_, plans := command.(scheduler.PlanJob)
+	if len(w.answers) == 0 && (w.holding || plans) {
+		return scheduler.Answer{} // it waits for durability with the rest, or for a shard that does not answer
+	}
 	if len(w.answers) != 1 || w.answers[0].Token != w.token {
 		w.fatal(fmt.Sprintf("%T got %d answers", command, len(w.answers)))
 	}
@@ -348,8 +408,7 @@ func (w *world) submit(verb string, a arguments) string {
 	if verb == "plan" {
 		return w.plan(spec)
 	}
-	w.nextID++
-	command := scheduler.SubmitJob{ID: workload.JobID{0: w.nextID}, Spec: spec, SpecBytes: 100}
+	command := scheduler.SubmitJob{ID: workload.JobID(w.newID()), Spec: spec, SpecBytes: 100}
 	if key := a.named["key"]; key != "" {
 		command.Idempotency = &scheduler.IdempotencyKey{Principal: "ann", Method: "CreateJob", Key: key}
 		command.RequestHash = [32]byte{0: byte(spec.Instances)}
@@ -362,6 +421,12 @@ func (w *world) submit(verb string, a arguments) string {
 		return "was there already: " + answer.Job.ID.String()[:4]
 	}
 	return ""
+}
+
+// newID draws the next identity.
+func (w *world) newID() workload.ID {
+	w.nextID++
+	return workload.ID{0: byte(w.nextID), 1: byte(w.nextID >> 8)}
 }
 
 func refusal(err *scheduler.Error) string {
@@ -378,6 +443,9 @@ func (w *world) plan(spec *workload.JobSpec) string {
 		return refusal(answer.Err)
 	}
 	p := answer.Plan
+	if p == nil {
+		return "no answer yet"
+	}
 	text := fmt.Sprintf("changes %d, checked %d, admitted %d, placeable %d", len(p.Changes), p.Checked, p.Admitted, p.Placeable)
 	for _, name := range sortedKeys(mapOf(p.Hosts)) {
 		text += fmt.Sprintf("\n%s %d", name, p.Hosts[name])
@@ -439,7 +507,6 @@ func (w *world) mutate(verb string, a arguments) string {
 }
 
 func (w *world) applyPool(path string, version uint64, a arguments) scheduler.ApplyPool {
-	w.nextID++
 	p := respool.Pool{Kind: respool.Elastic, Share: a.number(w, "share", 1), ReserveRest: a.has("rest")}
 	if a.has("static") {
 		p.Kind = respool.Static
@@ -448,5 +515,5 @@ func (w *world) applyPool(path string, version uint64, a arguments) scheduler.Ap
 	if _, ok := a.named["limit"]; ok {
 		p.Limit = p.Limit.With(resource.CPU, a.number(w, "limit", 0))
 	}
-	return scheduler.ApplyPool{ID: workload.PoolID{0: w.nextID}, Path: path, Pool: p, ExpectedVersion: version}
+	return scheduler.ApplyPool{ID: workload.PoolID(w.newID()), Path: path, Pool: p, ExpectedVersion: version}
 }

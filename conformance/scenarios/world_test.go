@@ -28,8 +28,18 @@ type world struct {
 	answers  []scheduler.Answer
 	changes  []scheduler.Change
 	wake     int64
-	nextID   byte
+	nextID   uint16
 	token    uint64
+
+	// What the disk has not taken yet while holding: a crash may lose any tail of it.
+	holding bool
+	held    []heldOutput
+}
+
+// heldOutput is a Step's output that waits for durability.
+type heldOutput struct {
+	groups   []scheduler.Group
+	external []scheduler.Effect
 }
 
 // cluster is what a driver would speak for. Runs outlive the core.
@@ -43,7 +53,9 @@ type cluster struct {
 	token    driver.Token
 	lost     bool // the driver is out of contact
 	mute     bool // accepts launches and says nothing
+	hung     bool // its shard answers nothing
 	stubborn bool // does not die of a kill
+	kills    int  // that reached the cluster
 	inbox    []shard.Message
 }
 
@@ -155,9 +167,33 @@ func (w *world) step() {
 	out := w.state.Step(w.now, events)
 	w.wake = out.Wake
 	w.effects(out.Internal)
-	w.commit(out.Groups)
-	w.effects(out.External)
+	w.held = append(w.held, heldOutput{out.Groups, out.External})
+	if w.holding {
+		return
+	}
+	w.release()
 	w.check()
+}
+
+// release makes everything durable that waits for it, in order, and lets go what hangs on it.
+func (w *world) release() {
+	for len(w.held) > 0 {
+		h := w.held[0]
+		w.held = w.held[1:]
+		w.commit(h.groups)
+		w.effects(h.external)
+	}
+}
+
+// crash ends the core when all but the newest groups were durable; what was to follow them never happened.
+func (w *world) crash(lose int) {
+	var groups []scheduler.Group
+	for _, h := range w.held {
+		groups = append(groups, h.groups...)
+	}
+	w.commit(groups[:max(len(groups)-lose, 0)])
+	w.held, w.holding = nil, false
+	w.boot()
 }
 
 // check holds after every step.
@@ -248,7 +284,7 @@ func (w *world) effects(list []scheduler.Effect) {
 
 // serve lets a cluster's shard handle what waits for it.
 func (w *world) serve(c *cluster) bool {
-	if len(c.inbox) == 0 {
+	if len(c.inbox) == 0 || c.hung {
 		return false
 	}
 	inbox := c.inbox
@@ -282,6 +318,7 @@ func (w *world) call(c *cluster, call shard.Call) {
 			}
 		}
 	case shard.KillCall:
+		c.kills += len(call.Kills)
 		for _, k := range call.Kills {
 			r := c.runs[k.Run]
 			switch {

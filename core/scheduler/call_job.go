@@ -1,7 +1,7 @@
 package scheduler
 
 import (
-	"reflect"
+	"slices"
 
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/shard"
@@ -72,7 +72,14 @@ func (s *State) accept(caller Caller, cmd *SubmitJob) Answer {
 func (s *State) adopt(j *job) {
 	s.jobs[j.ID] = j
 	s.order = append(s.order, j)
-	s.byName[jobName{j.spec.Pool, j.spec.Name}] = j
+	name := jobName{j.spec.Pool, j.spec.Name}
+	if j.older = s.byName[name]; j.older != nil {
+		j.older.newer = j
+	}
+	s.byName[name] = j
+	if j.spec.Kind == workload.Daemon {
+		s.daemons = append(s.daemons, j)
+	}
 	s.instances += len(j.tasks)
 }
 
@@ -107,7 +114,7 @@ func (s *State) sameName(spec *workload.JobSpec) (*Answer, *Error) {
 		err := refuse(FailedPrecondition, "spec.name", "wait until it has stopped, then submit again",
 			"job %s in pool %s is stopping", spec.Name, path)
 		return nil, err
-	case reflect.DeepEqual(j.spec, spec):
+	case len(s.differences(j.spec, spec)) == 0:
 		return &Answer{Job: s.jobView(j), Existed: true}, nil
 	case spec.Kind == workload.Batch:
 		return nil, refuse(FailedPrecondition, "spec", "stop it first, or submit under another name",
@@ -229,8 +236,12 @@ func (s *State) restartJob(caller Caller, cmd RestartJob) (Answer, *Error) {
 			"job %s is a gang, whose members cannot be restarted one after the other", j.spec.Name)
 	}
 	j.Version++
-	j.Restart = Restart{Number: j.Restart.Number + 1, Batch: max(cmd.Batch, 1), Grace: cmd.Grace}
+	j.Restart = Restart{Number: j.Restart.Number + 1, Batch: min(max(cmd.Batch, 1), MaxRestartBatch), Grace: cmd.Grace}
 	j.renewNext = 0
+	j.renewing = slices.DeleteFunc(j.renewing, func(i uint32) bool { // what an earlier restart brought up is looked at again
+		run := j.tasks[i].runState
+		return run.Live() && run != workload.RunKilling
+	})
 	s.dirtyJob(j).principal = caller.Principal
 	s.touch(j)
 	return Answer{Job: s.jobView(j)}, nil

@@ -61,6 +61,7 @@ func (s *State) deletePool(caller Caller, cmd DeletePool) (Answer, *Error) {
 		return Answer{}, refuse(Aborted, "expected_version", "read the pool again and decide anew",
 			"pool %s is at version %d, not %d", cmd.Path, old.Version, cmd.ExpectedVersion)
 	}
+	s.enroll() // what its last jobs wanted is told while there is somebody to tell
 	view := s.poolView(old)
 	if err := s.pools.Delete(id); err != nil {
 		return Answer{}, refuse(FailedPrecondition, "path", "", "%v", err)

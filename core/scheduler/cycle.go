@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"math"
+
 	"github.com/paceline-sched/paceline/core/admission"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
@@ -68,6 +70,8 @@ func (s *State) enroll() {
 		for _, j := range moved {
 			j.isMoved = false
 			if s.jobs[j.ID] != j {
+				s.pending -= j.counted
+				j.counted = 0
 				continue
 			}
 			s.renew(j)
@@ -96,8 +100,23 @@ func (c *jobClass) wanted() int64 {
 	return n
 }
 
+// mostDemand bounds what one job adds to the demand of its pool, far above what a cell has, so that the sum over MaxJobs stays inside
+// int64: a sum that was cut could not be undone when a job ends.
+var mostDemand = func() (v resource.Vector) {
+	for k := range v {
+		v[k] = math.MaxInt64 / MaxJobs
+	}
+	return v
+}()
+
 // updateDemand is usage and what waits, bounded by max_running. What fits no host and what backs off is left out.
 func (s *State) updateDemand(j *job) {
+	pending := 0
+	if !j.State.Terminal() {
+		pending = int(j.byState[workload.InstancePending] + j.byState[workload.InstanceAdmitted])
+	}
+	s.pending += pending - j.counted
+	j.counted = pending
 	demand := j.usage
 	if j.runnable() {
 		free, bounded := j.window()
@@ -112,7 +131,7 @@ func (s *State) updateDemand(j *job) {
 			}
 		}
 	}
-	if demand == j.demand {
+	if demand = demand.Min(mostDemand); demand == j.demand {
 		return
 	}
 	q := s.queueOf(j.spec.Pool)

@@ -50,6 +50,9 @@ func (r Reader) Explain(id workload.JobID) (Explanation, bool) {
 }
 
 func (j *job) whyBackingOff() []PendingReason {
+	if j.byState[workload.InstanceBackingOff] == 0 {
+		return nil
+	}
 	r := PendingReason{Kind: PendingBackoff}
 	var last workload.Reason
 	for i := range j.tasks {
@@ -59,9 +62,6 @@ func (j *job) whyBackingOff() []PendingReason {
 				r.NotBefore, last = t.notBefore, t.reason
 			}
 		}
-	}
-	if r.Instances == 0 {
-		return nil
 	}
 	r.Message = fmt.Sprintf("%s ended (%s) and wait before they are tried again", plural(r.Instances, "instance"), last)
 	return []PendingReason{r}
@@ -99,8 +99,11 @@ func (s *State) whyClass(c *jobClass) PendingReason {
 	if !s.anyReady(c) {
 		return PendingReason{Kind: PendingNoShard, Message: "no cluster that it may use is ready: " + s.shardTrouble(c)}
 	}
-	if c.blocked {
-		return whyRefused(c)
+	switch {
+	case c.held:
+		return PendingReason{Kind: PendingBackoff, NotBefore: c.retryAt, Message: "its gang failed and waits before it is tried again"}
+	case c.blocked:
+		return whyRefused(&c.refusal, c.neverFits)
 	}
 	q := s.queues[j.spec.Pool]
 	room, ok := s.room(j.spec.Pool)
@@ -151,15 +154,15 @@ func ahead(n int, pool string) string {
 	return fmt.Sprintf("%d jobs of pool %s are", n, pool)
 }
 
-func whyRefused(c *jobClass) PendingReason {
-	if c.refusal.Hosts == 0 {
-		return PendingReason{Kind: PendingBackoff, NotBefore: c.retryAt, Message: c.lastRefusal}
+func whyRefused(refusal *placement.Reasons, never bool) PendingReason {
+	if refusal.Hosts == 0 {
+		return PendingReason{Kind: PendingPlacement, Message: "the clusters that it may use have no host to look at, or gave no answer; they are asked again"}
 	}
-	r := PendingReason{Kind: PendingPlacement, Hosts: c.refusal}
-	if c.neverFits {
+	r := PendingReason{Kind: PendingPlacement, Hosts: *refusal}
+	if never {
 		r.Kind = PendingNeverFits
 	}
-	r.Message = describeRefusal(&c.refusal, c.neverFits)
+	r.Message = describeRefusal(refusal, never)
 	return r
 }
 

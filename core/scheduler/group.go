@@ -17,7 +17,8 @@ type dirtyEntry struct {
 	gonePool  *respool.Pool // deleted
 	principal string
 	with      []Write // in the same group, before the object's own record
-	gone      bool    // the job's record is deleted
+	gone      bool    // the job's or host's record is deleted
+	moved     bool    // the object is written by a later entry
 }
 
 func (s *State) dirtyTask(j *job, i uint32) *dirtyEntry {
@@ -38,12 +39,27 @@ func (s *State) dirtyJob(j *job) *dirtyEntry {
 	return &s.dirty[j.dirty-1]
 }
 
+// dirtyJobLast makes the job's record follow everything that is dirty by now. A job that is recorded as ended must not have instances whose
+// ends could be lost in a crash: their statuses have come for nothing then, and nobody would settle them.
+func (s *State) dirtyJobLast(j *job) {
+	e := s.dirtyJob(j)
+	if int(j.dirty) == len(s.dirty) {
+		return
+	}
+	last := *e
+	*e = dirtyEntry{moved: true}
+	s.dirty = append(s.dirty, last)
+	j.dirty = uint32(len(s.dirty))
+}
+
 func (s *State) dirtyHost(h *hostState) *dirtyEntry {
 	if s.dirtyHosts[h.ID] == 0 {
 		s.dirty = append(s.dirty, dirtyEntry{host: h})
 		s.dirtyHosts[h.ID] = len(s.dirty)
 	}
-	return &s.dirty[s.dirtyHosts[h.ID]-1]
+	e := &s.dirty[s.dirtyHosts[h.ID]-1]
+	e.host, e.gone = h, false // one that was forgotten in this Step may have come back
+	return e
 }
 
 func (s *State) dirtyPool(id workload.PoolID) *dirtyEntry {
@@ -84,12 +100,13 @@ func (s *State) flush() {
 
 func (s *State) writeEntry(b *groupBuilder, e *dirtyEntry) {
 	switch {
+	case e.moved:
 	case e.task:
 		s.writeTask(b, e)
 	case e.job != nil:
 		s.writeJob(b, e)
 	case e.host != nil:
-		b.put(Write{Record: e.host.HostRecord})
+		b.put(Write{Record: e.host.HostRecord, Delete: e.gone})
 		b.change(Change{Kind: ChangeHost, At: s.now, Host: e.host.ID, Name: e.host.Name, Message: e.host.Summary.Message, Principal: e.principal})
 	case e.gonePool != nil:
 		b.put(Write{Record: PoolRecord{Pool: *e.gonePool}, Delete: true})

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
@@ -167,6 +168,11 @@ func (s *State) loadHosts(im *Image) {
 		s.recount(h, resource.Vector{}, available(&h.HostRecord))
 	}
 	slices.SortFunc(s.hostNames, compareHosts)
+	for _, h := range s.hostNames {
+		if !h.Present {
+			s.remindOfHost(h)
+		}
+	}
 }
 
 func (s *State) loadJobs(im *Image) error {
@@ -240,7 +246,7 @@ func (s *State) loadTask(j *job, r *TaskRecord) error {
 	}
 	t.setExtra(r.Ports, r.Message, r.Signal)
 	if r.Host != (workload.HostID{}) {
-		if t.host = s.hosts[r.Host]; t.host == nil {
+		if s.setHome(t, s.hosts[r.Host]); t.host == nil {
 			return fmt.Errorf("job %s instance %d was on host %s, of which there is no record: restore the store from a backup", j.ID, i, r.Host)
 		}
 	}
@@ -260,12 +266,29 @@ func (s *State) loadTask(j *job, r *TaskRecord) error {
 			t.host.expect(true)
 		}
 	}
-	if j.daemonHome != nil && t.host != nil {
+	switch {
+	case j.daemonHome == nil:
+	case t.host == nil:
+		j.spare = append(j.spare, i)
+	default:
 		j.daemonHome[t.host.ID] = i
 		t.matched = t.state != workload.InstanceStopped
 	}
+	s.catchUp(j, t)
 	s.remindOfTask(j, i)
 	return nil
+}
+
+// catchUp gives the job what the core did not come to record after its instance: that it runs, and since when.
+func (s *State) catchUp(j *job, t *task) {
+	if t.run > 0 && j.State == workload.JobPending {
+		j.State = workload.JobRunning
+		s.dirtyJob(j)
+	}
+	if t.started != 0 && j.Started == 0 {
+		j.Started = t.started
+		s.dirtyJob(j)
+	}
 }
 
 // remindOfTask sets the timers that an instance in its state has running.
@@ -277,7 +300,7 @@ func (s *State) remindOfTask(j *job, i uint32) {
 	case t.runState == workload.RunPlaced || t.runState == workload.RunLaunching:
 		s.setTimer(timer{at: t.placed + int64(s.cfg.LaunchTimeout), kind: timerLaunch, job: j, instance: i, run: t.run})
 	case t.runState == workload.RunKilling:
-		s.setTimer(timer{at: s.now + int64(s.cfg.KillResend), kind: timerKill, job: j, instance: i, run: t.run})
+		s.remindOfKill(j, i) // it is also sent as soon as its shard is ready
 	}
 	if j.Restart.Batch > 0 && j.restarting(i) {
 		j.renewing = append(j.renewing, i)
@@ -290,7 +313,7 @@ func (j *job) restarting(i uint32) bool {
 	if t.restart < j.Restart.Number {
 		return t.reason == workload.ReasonRestartRequested
 	}
-	return t.runState.Live() && !t.healthy
+	return !t.state.Terminal() && !t.healthy
 }
 
 // finishLoad takes up what was going on with a job when the core stopped.
@@ -302,7 +325,7 @@ func (s *State) finishLoad(j *job) {
 			s.setTimer(timer{at: j.Finished + int64(s.cfg.JobRetention), kind: timerExpiry, job: j})
 		}
 	}
-	if j.Goal != GoalRun {
+	if j.Goal != GoalRun && !j.expiring {
 		s.startSweep(j)
 	}
 	if j.spec.Deadline > 0 && !j.State.Terminal() {
@@ -312,7 +335,11 @@ func (s *State) finishLoad(j *job) {
 		j.gangFailed = true
 		s.startSweep(j)
 	}
+	if j.spec.Gang && len(j.tasks) > 0 && j.tasks[0].state == workload.InstancePending && j.tasks[0].notBefore > s.now {
+		s.holdGang(j, time.Duration(j.tasks[0].notBefore-s.now))
+	}
 	s.touch(j)
+	s.jobMayEnd(j) // the last instance's end may have been recorded without the job's
 }
 
 // brokenGang reports whether the members are not where one another are: the core stopped between two groups of one gang.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -22,6 +22,7 @@ type placeWork struct {
 type placePart struct {
 	class     *jobClass
 	instances []uint32
+	refusal   placement.Reasons // of all shards that refused it, together
 }
 
 func (w *placeWork) tasks() int {
@@ -34,9 +35,13 @@ func (w *placeWork) tasks() int {
 
 // batch is one Place message without its answer.
 type batch struct {
+	id    uint64
 	shard *shardState
 	work  []*placeWork
 }
+
+// batchTimeout is how long a shard may take to answer a batch. It is longer than any lease, so that a late answer holds nothing.
+const batchTimeout = time.Minute
 
 func (s *State) enqueue(w *placeWork) {
 	s.outbox = append(s.outbox, w)
@@ -123,11 +128,12 @@ func mayUse(c *jobClass, sh *shardState) bool {
 }
 
 func (s *State) sendBatch(b *batch) {
-	id := s.nextBatch
+	b.id = s.nextBatch
 	s.nextBatch++
-	s.batches[id] = b
+	s.batches[b.id] = b
 	b.shard.inFlight++
-	m := shard.Place{Epoch: b.shard.epoch, Batch: id}
+	s.setTimer(timer{at: s.now + int64(batchTimeout), kind: timerBatch, batch: b.id})
+	m := shard.Place{Epoch: b.shard.epoch, Batch: b.id}
 	for _, w := range b.work {
 		for _, p := range w.parts {
 			r := shard.PlaceRequest{Class: p.class.class, Count: len(p.instances), Gang: w.gang, Seed: s.cfg.Seed, DryRun: w.plan != nil}
@@ -140,10 +146,11 @@ func (s *State) sendBatch(b *batch) {
 	s.internal(ToShard{Shard: b.shard.id, Message: m})
 }
 
-// placed takes the answer to one batch. Room that nobody wants any more is given back.
+// placed takes the answer to one batch. Room that nobody wants any more is given back, and so is all of an answer that does not fit its
+// question: the batch then waits for its time-out.
 func (s *State) placed(sh *shardState, r *shard.Placed) {
 	b, ok := s.batches[r.Batch]
-	if !ok || b.shard != sh {
+	if !ok || b.shard != sh || len(r.Results) != b.parts() {
 		for n := range r.Results {
 			sh.giveBack(r.Results[n].Assignments)
 		}
@@ -166,6 +173,28 @@ func (s *State) placed(sh *shardState, r *shard.Placed) {
 	}
 }
 
+func (b *batch) parts() int {
+	n := 0
+	for _, w := range b.work {
+		n += len(w.parts)
+	}
+	return n
+}
+
+// batchTimedOut takes the work of a batch back from a shard that does not answer, and to the next one.
+func (s *State) batchTimedOut(id uint64) {
+	b, ok := s.batches[id]
+	if !ok {
+		return
+	}
+	delete(s.batches, id)
+	b.shard.inFlight--
+	for _, w := range b.work {
+		w.tried = append(w.tried, b.shard)
+		s.enqueue(w)
+	}
+}
+
 func (sh *shardState) giveBack(assignments []shard.Assignment) {
 	for n := range assignments {
 		sh.releases = append(sh.releases, assignments[n].Lease)
@@ -181,7 +210,7 @@ func (s *State) workPlaced(sh *shardState, w *placeWork, r *shard.PlaceResult) {
 		for len(rest) > 0 && w.job.tasks[rest[0]].state != workload.InstanceAdmitted {
 			rest = rest[1:] // stopped meanwhile
 		}
-		if len(rest) == 0 || h == nil || h.shard != sh {
+		if len(rest) == 0 || h == nil || h.shard != sh || (w.host != nil && w.host != w.job.tasks[rest[0]].host) {
 			sh.releases = append(sh.releases, a.Lease)
 			continue
 		}
@@ -193,7 +222,7 @@ func (s *State) workPlaced(sh *shardState, w *placeWork, r *shard.PlaceResult) {
 	}
 	if len(rest) > 0 {
 		p.instances = rest
-		p.class.noteRefusal(r)
+		p.noteRefusal(r)
 		w.tried = append(w.tried, sh)
 		s.enqueue(w)
 	}
@@ -216,7 +245,7 @@ func (s *State) gangPlaced(sh *shardState, w *placeWork, results []shard.PlaceRe
 		for n := range results {
 			sh.giveBack(results[n].Assignments)
 			if results[n].Refused > 0 {
-				w.parts[n].class.noteRefusal(&results[n])
+				w.parts[n].noteRefusal(&results[n])
 			}
 		}
 		if !wanted {
@@ -238,9 +267,15 @@ func (s *State) gangPlaced(sh *shardState, w *placeWork, results []shard.PlaceRe
 	}
 }
 
-// noteRefusal keeps the newest shard's reasons; a class never fits only if it fits nowhere.
-func (c *jobClass) noteRefusal(r *shard.PlaceResult) {
-	c.refusal = r.Reasons
+// noteRefusal adds one shard's reasons to those of the others; what never fits must never fit anywhere.
+func (p *placePart) noteRefusal(r *shard.PlaceResult) {
+	first := p.refusal == placement.Reasons{}
+	p.refusal.NeverFits = r.Reasons.NeverFits && (first || p.refusal.NeverFits)
+	p.refusal.Hosts += r.Reasons.Hosts
+	for n, hosts := range r.Reasons.Counts {
+		p.refusal.Counts[n] += hosts
+	}
+	p.refusal.GangLargest = max(p.refusal.GangLargest, r.Reasons.GangLargest)
 }
 
 // refused settles work that no shard took: it is PENDING again, eats no entitlement, and asks again when there is a chance.
@@ -249,16 +284,29 @@ func (s *State) refused(w *placeWork) {
 		s.planRefused(w)
 		return
 	}
-	for _, p := range w.parts {
+	for n := range w.parts {
+		p := &w.parts[n]
 		s.unadmit(w.job, p.instances)
-		p.class.lastRefusal = ""
-		if len(w.tried) == 0 {
-			p.class.lastRefusal = "no cluster that it may use is ready"
+		p.class.refusal = p.refusal
+		p.class.neverFits = p.refusal.NeverFits && s.triedAll(w)
+		if !p.class.blocked { // many pieces of one class may be refused together
+			p.class.delay = retryDelay(p.class.delay)
 		}
-		p.class.neverFits = len(w.tried) > 0 && p.class.refusal.NeverFits
-		p.class.delay = retryDelay(p.class.delay)
 		s.block(p.class, p.class.delay)
 	}
+}
+
+// triedAll reports whether every shard that the work may use was asked. One that is out of contact may have hosts for it.
+func (s *State) triedAll(w *placeWork) bool {
+	if w.host != nil {
+		return false // others of the daemon have hosts of their own
+	}
+	for _, sh := range s.shards {
+		if mayUse(w.parts[0].class, sh) && !slices.Contains(w.tried, sh) {
+			return false
+		}
+	}
+	return len(w.tried) > 0
 }
 
 // Retries of refused classes.
@@ -269,32 +317,27 @@ func (s *State) block(c *jobClass, delay time.Duration) {
 	if !c.blocked {
 		c.blockedAt = s.now
 	}
-	c.blocked = true
+	c.blocked, c.held = true, false
 	c.freedSeen, c.hostsSeen = s.freed, s.hostEpoch
 	c.retryAt = s.now + int64(delay)
-	s.setTimer(timer{at: c.retryAt, kind: timerRetry, class: c, job: c.job})
+	s.setTimer(timer{at: c.retryAt, kind: timerRetry, class: c})
 	s.touch(c.job)
 }
 
-// holdClass keeps a class out of its queue for a delay, whatever happens.
-func (s *State) holdClass(c *jobClass, delay time.Duration) {
-	s.block(c, delay)
-	c.freedSeen = resource.Vector{-1} // differs from anything: the timer alone decides
-	c.lastRefusal = "its gang failed and waits before it is tried again"
-	c.refusal.Hosts = 0
-	c.neverFits = false
-}
-
+// retryClass lets a class into its queue again when there is something new for it. What fits no host as the hosts are would, at the head
+// of its queue, only hold room back from others: it waits for other hosts.
 func (s *State) retryClass(c *jobClass) {
-	if !c.blocked || c.retryAt > s.now {
+	if !c.blocked || c.retryAt > s.now || s.jobs[c.job.ID] != c.job {
 		return
 	}
-	if c.freedSeen == s.freed && c.hostsSeen == s.hostEpoch && s.now-c.blockedAt < int64(unconditionalRetry) {
+	sameHosts := c.hostsSeen == s.hostEpoch
+	nothingNew := sameHosts && c.freedSeen == s.freed && s.now-c.blockedAt < int64(unconditionalRetry)
+	if !c.held && (nothingNew || (c.neverFits && sameHosts)) {
 		c.retryAt = s.now + int64(max(c.delay, retryDelay(0)))
-		s.setTimer(timer{at: c.retryAt, kind: timerRetry, class: c, job: c.job})
+		s.setTimer(timer{at: c.retryAt, kind: timerRetry, class: c})
 		return
 	}
-	c.blocked = false
+	c.blocked, c.held, c.neverFits = false, false, false
 	s.touch(c.job)
 }
 

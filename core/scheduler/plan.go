@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/paceline-sched/paceline/core/resource"
@@ -32,7 +33,12 @@ func (s *State) planJob(token uint64, spec *workload.JobSpec) *Error {
 	if err := s.checkSpec(spec, 0); err != nil {
 		return err
 	}
-	p := &planWork{token: token, plan: plan, job: newJob(JobRecord{Order: s.nextOrder, Goal: GoalRun}, spec, 0)}
+	if s.plans >= MaxPlans {
+		err := refuse(ResourceExhausted, "", "try again in a moment", "%d plans are being worked on, and no more are taken", s.plans)
+		err.RetryAfter = time.Second
+		return err
+	}
+	p := &planWork{token: token, plan: plan, job: plannedJob(JobRecord{Order: s.nextOrder, Goal: GoalRun}, spec)}
 	if plan.Exists && len(plan.Changes) == 0 {
 		s.external(Reply{Answer: Answer{Token: token, Plan: plan}})
 		return nil
@@ -44,6 +50,7 @@ func (s *State) planJob(token uint64, spec *workload.JobSpec) *Error {
 func (s *State) sendPlan(p *planWork) {
 	left := shard.MaxBatch
 	room := s.planRoom(p.job)
+	s.plans++
 	for _, c := range p.job.classes {
 		n := min(int(c.size()), left)
 		if n == 0 {
@@ -51,11 +58,14 @@ func (s *State) sendPlan(p *planWork) {
 		}
 		left -= n
 		p.plan.Checked += n
-		p.plan.Admitted += int(c.class.Needs.Times(&room, int64(n)))
+		admitted := c.class.Needs.Times(&room, int64(n))
+		room = room.Sub(c.class.Needs.Scale(admitted))
+		p.plan.Admitted += int(admitted)
 		p.open++
 		s.enqueue(&placeWork{plan: p, job: p.job, gang: p.job.spec.Gang, parts: []placePart{{class: c, instances: make([]uint32, n)}}})
 	}
 	if p.open == 0 { // a daemon's hosts are found out when it runs
+		s.plans--
 		s.external(Reply{Answer: Answer{Token: p.token, Plan: p.plan}})
 	}
 }
@@ -85,21 +95,20 @@ func (s *State) planned(sh *shardState, w *placeWork, results []shard.PlaceResul
 		return
 	}
 	w.parts[0].instances = rest
-	w.parts[0].class.noteRefusal(&results[0])
+	w.parts[0].noteRefusal(&results[0])
 	w.tried = append(w.tried, sh)
 	s.enqueue(w)
 }
 
 func (s *State) planRefused(w *placeWork) {
-	p, c := w.plan, w.parts[0].class
-	r := PendingReason{Kind: PendingNoShard, Instances: len(w.parts[0].instances), Message: "no cluster that it may use is ready"}
+	part := &w.parts[0]
+	r := PendingReason{Kind: PendingNoShard, Message: "no cluster that it may use is ready"}
 	if len(w.tried) > 0 {
-		c.neverFits = c.refusal.NeverFits
-		r = whyRefused(c)
-		r.Instances = len(w.parts[0].instances)
+		r = whyRefused(&part.refusal, part.refusal.NeverFits && s.triedAll(w))
 	}
-	p.plan.Pending = append(p.plan.Pending, r)
-	s.planAnswered(p)
+	r.Instances = len(part.instances)
+	w.plan.plan.Pending = append(w.plan.plan.Pending, r)
+	s.planAnswered(w.plan)
 }
 
 func (s *State) planAnswered(p *planWork) {
@@ -107,6 +116,7 @@ func (s *State) planAnswered(p *planWork) {
 	if p.open > 0 {
 		return
 	}
+	s.plans--
 	if a := p.plan; a.Admitted < a.Checked {
 		if r, short := s.whyPool(p.job, atOnce(p.job.spec)); short {
 			r.Instances = a.Checked - a.Admitted
@@ -123,6 +133,9 @@ func (s *State) differences(old, now *workload.JobSpec) []FieldChange {
 	return d.list
 }
 
+// MaxPlans bounds the plans that wait for shards at one time.
+const MaxPlans = 64
+
 // MaxFieldChanges bounds the differences that a plan lists.
 const MaxFieldChanges = 100
 
@@ -132,7 +145,7 @@ type differ struct {
 }
 
 func (d *differ) compare(a, b reflect.Value, field string) {
-	if len(d.list) >= MaxFieldChanges || reflect.DeepEqual(a.Interface(), b.Interface()) {
+	if len(d.list) >= MaxFieldChanges || reflect.DeepEqual(a.Interface(), b.Interface()) || (empty(a) && empty(b)) {
 		return
 	}
 	va, isVector := a.Interface().(resource.Vector)
@@ -151,6 +164,11 @@ func (d *differ) compare(a, b reflect.Value, field string) {
 	default:
 		d.add(field, show(a), show(b))
 	}
+}
+
+// empty reports a list or map without entries: a spec that was stored and read may have nil where another has none.
+func empty(v reflect.Value) bool {
+	return (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0
 }
 
 func (d *differ) add(field, old, now string) {

@@ -19,7 +19,7 @@ func (r Reader) Cell() CellView {
 	s := r.s
 	v := CellView{
 		Epoch: s.epoch, Sequence: s.sequence, Named: s.names.Named(), Capacity: s.capacity, Used: s.used, Jobs: len(s.jobs),
-		Instances: s.instances,
+		Instances: s.instances, LiveRuns: s.live, Pending: s.pending,
 	}
 	for _, h := range s.hostNames {
 		if h.Present {
@@ -27,12 +27,6 @@ func (r Reader) Cell() CellView {
 			if h.Summary.Ready && !h.Draining && h.shard != nil && h.shard.ready {
 				v.Ready++
 			}
-		}
-	}
-	for _, j := range s.order {
-		if j != nil && !j.State.Terminal() {
-			v.LiveRuns += int(j.live)
-			v.Pending += int(j.byState[workload.InstancePending] + j.byState[workload.InstanceAdmitted])
 		}
 	}
 	for _, sh := range s.shards {

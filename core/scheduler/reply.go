@@ -157,7 +157,7 @@ func (s *State) hostsChanged(sh *shardState, r *shard.Hosts) {
 		}
 	}
 	for _, id := range gone {
-		s.hostGone(id)
+		s.hostGone(sh, id)
 	}
 	if unnamed != nil {
 		slices.Sort(unnamed)
@@ -180,9 +180,11 @@ func (s *State) hostSeen(sh *shardState, summary *shard.HostSummary) {
 		s.uncount(h)
 		h.shard, h.Shard = sh, string(sh.id)
 		h.Present = false
-		sh.hosts++
 		sh.free = sh.free.Sub(h.used)
 		sh.unheard += h.unheard
+	}
+	if !h.Present {
+		sh.hosts++
 	}
 	had := available(&h.HostRecord)
 	h.Present, h.Summary = true, facts
@@ -219,7 +221,9 @@ func (s *State) recount(h *hostState, had, has resource.Vector) {
 func (s *State) uncount(h *hostState) {
 	s.recount(h, available(&h.HostRecord), resource.Vector{})
 	if h.shard != nil {
-		h.shard.hosts--
+		if h.Present {
+			h.shard.hosts--
+		}
 		h.shard.free = h.shard.free.Add(h.used)
 		h.shard.unheard -= h.unheard
 	}
@@ -242,10 +246,13 @@ func compareHosts(a, b *hostState) int {
 }
 
 // hostGone takes a host's capacity away. Its runs are ended by the shard's statuses, or found missing.
-func (s *State) hostGone(id workload.HostID) {
+func (s *State) hostGone(sh *shardState, id workload.HostID) {
 	h, ok := s.hosts[id]
-	if !ok || !h.Present {
+	if !ok || !h.Present || h.Shard != string(sh.id) { // of the last: another shard has it by now
 		return
+	}
+	if h.shard != nil {
+		h.shard.hosts--
 	}
 	had := available(&h.HostRecord)
 	h.Present, h.Since = false, s.now
@@ -253,13 +260,58 @@ func (s *State) hostGone(id workload.HostID) {
 	h.Summary.Message = fmt.Sprintf("left cluster %s", h.Cluster)
 	s.recount(h, had, resource.Vector{})
 	s.dirtyHost(h)
+	s.remindOfHost(h)
+}
+
+// remindOfHost sets the one timer after which a host that left may be forgotten.
+func (s *State) remindOfHost(h *hostState) {
+	if !h.forgetting {
+		h.forgetting = true
+		s.setTimer(timer{at: max(h.Since, s.now-int64(s.cfg.JobRetention)) + int64(s.cfg.JobRetention), kind: timerHost, host: h})
+	}
+}
+
+// forgetHost drops a host that left long ago, once nothing kept names it: clusters that make and unmake machines would fill the cell with
+// them. A daemon's instance there is set aside for the next host.
+func (s *State) forgetHost(h *hostState) {
+	h.forgetting = false
+	if s.hosts[h.ID] != h || h.Present {
+		return
+	}
+	if s.now-h.Since >= int64(s.cfg.JobRetention) {
+		for _, j := range s.daemons {
+			s.daemonForget(j, h)
+		}
+		if h.homes == 0 {
+			delete(s.hosts, h.ID)
+			at, _ := slices.BinarySearchFunc(s.hostNames, h, compareHosts)
+			s.hostNames = slices.Delete(s.hostNames, at, at+1)
+			s.dirtyHost(h).gone = true
+			return
+		}
+		h.forgetting = true
+		s.setTimer(timer{at: s.now + int64(s.cfg.JobRetention), kind: timerHost, host: h})
+		return
+	}
+	s.remindOfHost(h)
+}
+
+func (s *State) daemonForget(j *job, h *hostState) {
+	i, there := j.daemonHome[h.ID]
+	if !there || j.tasks[i].state != workload.InstanceStopped {
+		return
+	}
+	delete(j.daemonHome, h.ID)
+	s.setHome(&j.tasks[i], nil)
+	j.spare = append(j.spare, i)
+	s.dirtyTask(j, i)
 }
 
 // daemonSelectors lists what the shards have to watch for the daemons that are to run.
 func (s *State) daemonSelectors() []shard.Selector {
 	var list []shard.Selector
-	for _, j := range s.order {
-		if j != nil && j.spec.Kind == workload.Daemon && j.Goal == GoalRun && !j.State.Terminal() {
+	for _, j := range s.daemons {
+		if j.Goal == GoalRun && !j.State.Terminal() {
 			list = append(list, shard.Selector{Job: j.ID, Class: j.classes[0].class})
 		}
 	}
@@ -273,8 +325,8 @@ func (s *State) watchDaemons() {
 	}
 }
 
-// matches maps hosts to a daemon's instances. An instance keeps its host for as long as the job lives, so that a host that comes
-// back finds its own again.
+// matches maps hosts to a daemon's instances. An instance keeps its host until that is forgotten, so that a host that comes back finds its own
+// again.
 func (s *State) matches(sh *shardState, r *shard.Matches) {
 	j, ok := s.jobs[r.Job]
 	if !ok || j.daemonHome == nil || j.Goal != GoalRun {
@@ -294,7 +346,7 @@ func (s *State) matches(sh *shardState, r *shard.Matches) {
 	}
 	if r.Complete {
 		for i := range j.tasks {
-			if h := j.tasks[i].host; h.Shard == string(sh.id) && !matching[h.ID] {
+			if h := j.tasks[i].host; h != nil && h.Shard == string(sh.id) && !matching[h.ID] {
 				s.daemonLeave(j, uint32(i))
 			}
 		}
@@ -311,11 +363,22 @@ func (s *State) daemonJoin(j *job, h *hostState) {
 		}
 		return
 	}
+	if n := len(j.spare); n > 0 {
+		i := j.spare[n-1]
+		j.spare = j.spare[:n-1]
+		t := &j.tasks[i]
+		s.setHome(t, h)
+		t.matched = true
+		j.daemonHome[h.ID] = i
+		s.set(j, i, workload.InstancePending, t.runState, workload.ReasonNone)
+		return
+	}
 	if s.instances >= MaxInstancesInCell {
 		return
 	}
 	i := uint32(len(j.tasks))
-	j.tasks = append(j.tasks, task{host: h, since: s.now, matched: true})
+	j.tasks = append(j.tasks, task{since: s.now, matched: true})
+	s.setHome(&j.tasks[i], h)
 	s.instances++
 	j.byState[workload.InstancePending]++
 	j.byRun[workload.RunNone]++

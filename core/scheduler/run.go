@@ -5,6 +5,7 @@ import (
 
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/lifecycle"
+	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -17,7 +18,7 @@ type ackToken = driver.Token
 // startRun binds an admitted instance to a host: from here on the run exists.
 func (s *State) startRun(j *job, i uint32, h *hostState, a *shard.Assignment) {
 	t := &j.tasks[i]
-	t.host = h
+	s.setHome(t, h)
 	t.generation = j.Generation
 	t.run++
 	t.config = j.Config
@@ -80,6 +81,9 @@ func (s *State) runProgressed(j *job, i uint32, st *driver.Status) {
 	if st.State == workload.RunRunning && t.started == 0 {
 		t.started = s.now
 		s.jobStarted(j)
+	}
+	if st.State == workload.RunKilling { // by its cluster: the kill of a later stop would be held back
+		s.remindOfKill(j, i)
 	}
 	was := t.healthy && t.runState == workload.RunRunning
 	healthy := st.Healthy && st.State == workload.RunRunning
@@ -187,17 +191,27 @@ func (s *State) gangMayRestart(j *job) {
 	j.Generation++
 	j.Reason = workload.ReasonNone
 	s.dirtyJob(j)
+	attempts := uint32(0) // runs that were stable have begun anew, see runEnded
+	for i := range j.tasks {
+		attempts = max(attempts, j.tasks[i].attempts)
+	}
+	attempts++
+	delay := lifecycle.Backoff(j.spec.Retry, attempts, s.cfg.Seed, workload.RunID{Job: j.ID, Generation: j.Generation})
 	for i := range j.tasks {
 		t := &j.tasks[i]
-		t.attempts++
-		t.notBefore = 0
-		if t.state != workload.InstancePending {
-			s.set(j, uint32(i), workload.InstancePending, t.runState, t.reason)
-		}
+		t.attempts = attempts
+		t.notBefore = s.now + int64(delay)
+		s.set(j, uint32(i), workload.InstancePending, t.runState, t.reason)
 	}
-	delay := lifecycle.Backoff(j.spec.Retry, j.Generation-1, s.cfg.Seed, workload.RunID{Job: j.ID, Generation: j.Generation})
+	s.holdGang(j, delay)
+}
+
+// holdGang keeps a gang that failed out of its queue for a delay, whatever happens.
+func (s *State) holdGang(j *job, delay time.Duration) {
 	for _, c := range j.classes {
-		s.holdClass(c, delay)
+		s.block(c, delay)
+		c.held = true
+		c.refusal, c.neverFits = placement.Reasons{}, false
 	}
 }
 
@@ -209,20 +223,26 @@ func (s *State) kill(j *job, i uint32, reason workload.Reason) {
 	}
 	s.set(j, i, t.state, workload.RunKilling, reason)
 	s.sendKill(j, i)
+	s.remindOfKill(j, i)
 }
 
 // sendKill sends, or sends again, the kill of a run in KILLING.
 func (s *State) sendKill(j *job, i uint32) {
-	t := &j.tasks[i]
-	grace := j.spec.Template.KillGrace
-	if t.reason == workload.ReasonRestartRequested && j.Restart.Grace > 0 {
-		grace = j.Restart.Grace
+	if sh := j.tasks[i].host.shard; sh != nil {
+		sh.kills = append(sh.kills, killCall{Run: j.runID(i), Grace: j.grace(i)})
 	}
-	if sh := t.host.shard; sh != nil {
-		sh.kills = append(sh.kills, killCall{Run: j.runID(i), Grace: grace})
+}
+
+// remindOfKill sets the one timer that sends the kill again for as long as the run does not end.
+func (s *State) remindOfKill(j *job, i uint32) {
+	s.setTimer(timer{at: s.now + int64(j.grace(i)+s.cfg.KillResend), kind: timerKill, job: j, instance: i, run: j.tasks[i].run})
+}
+
+func (j *job) grace(i uint32) time.Duration {
+	if j.tasks[i].reason == workload.ReasonRestartRequested && j.Restart.Grace > 0 {
+		return j.Restart.Grace
 	}
-	again := grace + s.cfg.KillResend
-	s.setTimer(timer{at: s.now + int64(again), kind: timerKill, job: j, instance: i, run: t.run})
+	return j.spec.Template.KillGrace
 }
 
 // lostRun ends a run that its cluster does not know, or whose host is gone.
@@ -264,7 +284,7 @@ func (s *State) jobMayEnd(j *job) {
 	j.Restart.Batch = 0
 	s.leaveQueue(j)
 	s.pools.DetachJob(j.spec.Pool)
-	s.dirtyJob(j)
+	s.dirtyJobLast(j)
 	s.touch(j)
 	if j.Goal == GoalDelete {
 		s.expire(j)

@@ -19,6 +19,8 @@ const (
 	MaxSpecBytes       = 512 << 10
 	MaxOverrides       = 10_000
 	MaxIdempotencyKeys = 1 << 18
+	// MaxRestartBatch bounds the instances that a rolling restart takes down at once; a larger batch is cut to it.
+	MaxRestartBatch = 4096
 	// MaxRunsKept bounds the run history of one instance.
 	MaxRunsKept = 10
 	// MaxPlanHosts bounds the hosts that a plan lists.
@@ -49,7 +51,7 @@ type Config struct {
 	LaunchTimeout time.Duration
 	// KillResend is how long after its grace period an unanswered kill is sent again. Default 15 s.
 	KillResend time.Duration
-	// JobRetention is how long an ended job can be looked at. Default 24 h; at least 1 s.
+	// JobRetention is how long an ended job, or a host that left, can be looked at. Default 24 h; at least 1 s.
 	JobRetention time.Duration
 	// IdempotencyWindow is how long a repeated call finds its first answer. Default 24 h.
 	IdempotencyWindow time.Duration
@@ -108,7 +110,11 @@ type State struct {
 	removed   int    // nils in order
 	nextOrder uint64
 	byName    map[jobName]*job // the newest of each name
+	daemons   []*job           // by Order
 	instances int
+	pending   int // instances of all open jobs that are PENDING or ADMITTED, as of the last cycle
+	live      int // runs
+	plans     int // without their answer
 
 	hosts     map[workload.HostID]*hostState
 	hostNames []*hostState // by cluster, then name
@@ -128,9 +134,9 @@ type State struct {
 	sweeping []*job // jobs with a sweep to go on with
 	moved    []*job // jobs whose waiting work changed in this Step
 
-	// freed counts room that ended runs and new hosts gave back, ever; a refused job compares it with what it saw.
-	freed     resource.Vector
-	hostEpoch uint64 // grows when a host appears, grows or becomes ready
+	// What a refused class compares with what it saw: is there anything new for it?
+	freed     uint64 // grows when a run ends
+	hostEpoch uint64 // grows when a host appears, changes or becomes ready
 
 	dirty      []dirtyEntry
 	dirtyHosts map[workload.HostID]int // index+1 into dirty
@@ -155,6 +161,7 @@ type job struct {
 	byRun     [workload.NumRunStates]uint32
 	healthy   uint32
 	live      uint32 // runs that hold resources
+	counted   int    // what it added to State.pending
 	dirty     uint32 // index+1 into State.dirty
 	isMoved   bool
 	needsSpec bool // its SpecRecord is not yet in a group
@@ -167,8 +174,12 @@ type job struct {
 	gangFailed bool                       // a member failed; the others are being killed
 	renewing   []uint32                   // instances down for a rolling restart, at most Restart.Batch
 	renewNext  uint32                     // next instance to look at for the restart
-	daemonHome map[workload.HostID]uint32 // a daemon's instance for each host that ever matched
+	daemonHome map[workload.HostID]uint32 // a daemon's instance for each host that matched and is not forgotten
+	spare      []uint32                   // a daemon's instances whose hosts were forgotten
 	expiring   bool
+	planned    bool // made for a plan alone: it has classes and no instances
+
+	older, newer *job // of the same name
 }
 
 // jobClass is the part of a job whose instances placement cannot tell apart. Class 0 is the template's; each distinct set of
@@ -185,15 +196,15 @@ type jobClass struct {
 	total    resource.Vector // of a gang: the needs of all its members together
 
 	// After a refusal by every shard the class waits for room.
-	blocked     bool
-	blockedAt   int64
-	retryAt     int64
-	delay       time.Duration
-	freedSeen   resource.Vector
-	hostsSeen   uint64
-	refusal     placement.Reasons
-	neverFits   bool
-	lastRefusal string // e.g. that no cluster is ready
+	blocked   bool
+	blockedAt int64
+	retryAt   int64
+	delay     time.Duration
+	freedSeen uint64
+	hostsSeen uint64
+	refusal   placement.Reasons // of all shards together
+	neverFits bool
+	held      bool // blocked because its gang failed: the timer alone decides
 }
 
 // task is one instance in memory; a million of them are kept, so its size counts.
@@ -230,10 +241,12 @@ type taskExtra struct {
 
 type hostState struct {
 	HostRecord
-	used    resource.Vector
-	tasks   int
-	unheard int // runs in PLACED: bound to it, and no word of them yet
-	shard   *shardState
+	used       resource.Vector
+	tasks      int // live
+	unheard    int // runs in PLACED: bound to it, and no word of them yet
+	homes      int // instances whose present or last run is bound here
+	shard      *shardState
+	forgetting bool // a timerHost is set
 }
 
 type shardState struct {
@@ -242,7 +255,7 @@ type shardState struct {
 	epoch    shard.Epoch
 	ready    bool
 	message  string
-	hosts    int
+	hosts    int             // present
 	free     resource.Vector // capacity of its ready hosts less what its live runs hold: an estimate for routing
 	inFlight int             // Place messages unanswered
 	unheard  int             // of its hosts together
@@ -329,9 +342,10 @@ func (s *State) Step(now int64, events []Event) Output {
 func (s *State) internal(e Effect) { s.out.Internal = append(s.out.Internal, e) }
 func (s *State) external(e Effect) { s.out.External = append(s.out.External, e) }
 
-// nextWake is the earliest timer, or at once while there is bounded work left over.
+// nextWake is the earliest timer, or at once while there is work left over that waits for nobody: slices of sweeps, and what the refusals
+// of this Step set free for others.
 func (s *State) nextWake() int64 {
-	if len(s.sweeping) > 0 {
+	if len(s.sweeping) > 0 || len(s.moved) > 0 || (len(s.stirred) > 0 && s.outboxed < outboxBound) {
 		return s.now
 	}
 	wake := int64(0)

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"slices"
+
 	"github.com/paceline-sched/paceline/core/lifecycle"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -100,7 +102,7 @@ func (s *State) halt(j *job, i uint32) {
 }
 
 // renew keeps a rolling restart going: at most Batch instances are down for it at once, and an instance is up again when its new
-// run is RUNNING and healthy.
+// run is RUNNING and healthy. A long stretch of instances that need nothing is left to the next Step.
 func (s *State) renew(j *job) {
 	if j.Restart.Batch == 0 || j.Goal != GoalRun {
 		return
@@ -115,7 +117,7 @@ func (s *State) renew(j *job) {
 	budget := sweepBudget
 	for ; len(j.renewing) < int(j.Restart.Batch) && int(j.renewNext) < len(j.tasks); j.renewNext++ {
 		if budget--; budget < 0 {
-			s.touch(j)
+			s.setTimer(timer{at: s.now, kind: timerRenew, job: j})
 			return
 		}
 		i := j.renewNext
@@ -154,7 +156,7 @@ func (s *State) expire(j *job) {
 		return // erased meanwhile, or about to be
 	}
 	j.expiring = true
-	s.startSweep(j)
+	s.setTimer(timer{at: s.now, kind: timerErase, job: j}) // after this Step, in which it may have changed: no key twice in a group
 }
 
 func (s *State) eraseTask(j *job, i uint32) {
@@ -170,18 +172,37 @@ func (s *State) eraseTask(j *job, i uint32) {
 	}
 	writes = append(writes, Write{Record: TaskRecord{Job: j.ID, Instance: i}, Delete: true})
 	t.touched = false
+	s.setHome(t, nil)
 	s.writeAlone(writes...)
 }
 
 func (s *State) eraseJob(j *job) {
+	s.dirtyJobLast(j)
 	s.dirtyJob(j).gone = true
 	delete(s.jobs, j.ID)
 	s.instances -= len(j.tasks)
-	if name := (jobName{j.spec.Pool, j.spec.Name}); s.byName[name] == j {
-		delete(s.byName, name)
-	}
+	s.dropName(j)
 	s.dropFromOrder(j)
 	s.leaveQueue(j)
+	s.daemons = slices.DeleteFunc(s.daemons, func(d *job) bool { return d == j })
+	j.tasks, j.classes, j.daemonHome = nil, nil, nil // its deadline may be months away and still holds the job
+}
+
+// dropName gives a name back to the job that had it before, if that is still there.
+func (s *State) dropName(j *job) {
+	if j.newer != nil {
+		j.newer.older = j.older
+	}
+	if j.older != nil {
+		j.older.newer = j.newer
+	}
+	if name := (jobName{j.spec.Pool, j.spec.Name}); s.byName[name] == j {
+		delete(s.byName, name)
+		if j.older != nil {
+			s.byName[name] = j.older
+		}
+	}
+	j.newer, j.older = nil, nil
 }
 
 // dropFromOrder leaves a hole and closes the holes once they are half of the list.

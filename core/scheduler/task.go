@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"maps"
+	"slices"
 	"sort"
 	"strconv"
 
@@ -11,16 +12,23 @@ import (
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
+// plannedJob lays out no more of a job than placement asks of it: a plan of a million instances is as cheap as one of ten.
+func plannedJob(rec JobRecord, spec *workload.JobSpec) *job {
+	j := &job{JobRecord: rec, spec: spec, sweep: -1, planned: spec.Kind != workload.Daemon}
+	j.classes = []*jobClass{{job: j, class: placement.NewClass(rec.ID, spec, nil)}}
+	j.splitClasses()
+	return j
+}
+
 // newJob lays out a job in memory with every instance PENDING.
 func newJob(rec JobRecord, spec *workload.JobSpec, specBytes int) *job {
-	j := &job{JobRecord: rec, spec: spec, specBytes: specBytes, sweep: -1}
-	j.classes = []*jobClass{{job: j, class: placement.NewClass(rec.ID, spec, nil)}}
+	j := plannedJob(rec, spec)
+	j.specBytes, j.planned = specBytes, false
 	if spec.Kind == workload.Daemon {
 		j.daemonHome = map[workload.HostID]uint32{}
 	} else {
 		j.tasks = make([]task, spec.Instances)
 	}
-	j.splitClasses()
 	j.byState[workload.InstancePending] = uint32(len(j.tasks))
 	j.byRun[workload.RunNone] = uint32(len(j.tasks))
 	for _, c := range j.classes {
@@ -57,6 +65,9 @@ func (c *jobClass) size() uint32 {
 		return uint32(len(c.members))
 	}
 	n := uint32(len(c.job.tasks))
+	if c.job.planned {
+		n = c.job.spec.Instances
+	}
 	for _, other := range c.job.classes[1:] {
 		n -= uint32(len(other.members))
 	}
@@ -148,7 +159,7 @@ func (s *State) set(j *job, i uint32, state workload.InstanceState, run workload
 	}
 	if state == workload.InstancePending {
 		class.waiting++
-		class.returned = append(class.returned, i)
+		class.comeBack(i)
 	}
 	t.state, t.runState, t.reason = state, run, reason
 	if !silent {
@@ -190,6 +201,7 @@ func (s *State) occupy(j *job, t *task, needs *resource.Vector, on bool) {
 	h := t.host
 	if on {
 		j.live++
+		s.live++
 		s.used = s.used.Add(*needs)
 		h.used = h.used.Add(*needs)
 		h.tasks++
@@ -199,10 +211,11 @@ func (s *State) occupy(j *job, t *task, needs *resource.Vector, on bool) {
 		return
 	}
 	j.live--
+	s.live--
 	s.used = s.used.Sub(*needs)
 	h.used = h.used.Sub(*needs)
 	h.tasks--
-	s.freed = s.freed.Add(*needs)
+	s.freed++
 	if h.shard != nil {
 		h.shard.free = h.shard.free.Add(*needs)
 	}
@@ -217,6 +230,16 @@ func (h *hostState) expect(on bool) {
 	h.unheard += n
 	if h.shard != nil {
 		h.shard.unheard += n
+	}
+}
+
+// setHome keeps count of whom a host's record must outlive.
+func (s *State) setHome(t *task, h *hostState) {
+	if t.host != nil {
+		t.host.homes--
+	}
+	if t.host = h; h != nil {
+		h.homes++
 	}
 }
 
@@ -262,6 +285,21 @@ func (s *State) admitted(j *job, i uint32) {
 	s.set(j, i, workload.InstanceAdmitted, t.runState, t.reason)
 }
 
+// comeBack queues a returned instance. One that goes and comes without being taken leaves entries behind, which are dropped before they
+// outgrow what waits.
+func (c *jobClass) comeBack(i uint32) {
+	const slack = 64
+	if len(c.returned) >= 2*int(c.waiting)+slack {
+		seen := make(map[uint32]bool, c.waiting)
+		c.returned = slices.DeleteFunc(c.returned, func(r uint32) bool {
+			drop := seen[r] || r == i || c.job.tasks[r].state != workload.InstancePending
+			seen[r] = true
+			return drop
+		})
+	}
+	c.returned = append(c.returned, i)
+}
+
 // unadmit returns instances that found no host.
 func (s *State) unadmit(j *job, instances []uint32) {
 	for _, i := range instances {
@@ -275,12 +313,10 @@ func (s *State) unadmit(j *job, instances []uint32) {
 func (j *job) goal(i uint32) lifecycle.Goal {
 	t := &j.tasks[i]
 	switch {
-	case j.Goal != GoalRun:
+	case j.Goal != GoalRun, j.daemonHome != nil && !t.matched:
 		return lifecycle.Stop
 	case j.Restart.Batch > 0 && t.restart < j.Restart.Number:
 		return lifecycle.Renew
-	case j.daemonHome != nil && !t.matched:
-		return lifecycle.Stop
 	}
 	return lifecycle.Run
 }

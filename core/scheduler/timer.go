@@ -14,8 +14,12 @@ const (
 	timerKill                         // a kill without any word
 	timerDeadline
 	timerExpiry // of an ended job
+	timerErase  // of a job that has expired, in the Step after that
 	timerIdempotency
 	timerRetry // a refused class may ask again
+	timerRenew // a rolling restart has more instances to look at
+	timerBatch // a batch without its answer
+	timerHost  // a host that left may be forgotten
 )
 
 // timer is a reminder. It is never cancelled: when it fires, its handler looks whether it still means anything.
@@ -25,8 +29,10 @@ type timer struct {
 	kind     timerKind
 	instance uint32
 	run      uint32
+	batch    uint64
 	job      *job
 	class    *jobClass
+	host     *hostState
 	key      *IdempotencyRecord
 }
 
@@ -66,10 +72,20 @@ func (s *State) fireTimers() {
 			s.deadlinePassed(t.job)
 		case timerExpiry:
 			s.expire(t.job)
+		case timerErase:
+			if s.jobs[t.job.ID] == t.job {
+				s.startSweep(t.job)
+			}
+		case timerRenew:
+			s.touch(t.job)
 		case timerIdempotency:
 			s.forgetIdempotency(t.key)
 		case timerRetry:
 			s.retryClass(t.class)
+		case timerBatch:
+			s.batchTimedOut(t.batch)
+		case timerHost:
+			s.forgetHost(t.host)
 		}
 	}
 }
@@ -90,14 +106,27 @@ func (s *State) backoffEnded(j *job, i uint32) {
 	s.set(j, i, workload.InstancePending, t.runState, t.reason)
 }
 
+// launchTimedOut gives up on a run of which nothing was heard. While its shard is out of contact nothing could be: the run gets its time anew.
 func (s *State) launchTimedOut(j *job, i, run uint32) {
-	if t := &j.tasks[i]; t.run == run && (t.runState == workload.RunPlaced || t.runState == workload.RunLaunching) {
+	if int(i) >= len(j.tasks) {
+		return // erased
+	}
+	t := &j.tasks[i]
+	switch {
+	case t.run != run || (t.runState != workload.RunPlaced && t.runState != workload.RunLaunching):
+	case t.host.shard == nil || !t.host.shard.ready:
+		s.setTimer(timer{at: s.now + int64(s.cfg.LaunchTimeout), kind: timerLaunch, job: j, instance: i, run: run})
+	default:
 		s.kill(j, i, workload.ReasonLaunchTimeout)
 	}
 }
 
 func (s *State) killTimedOut(j *job, i, run uint32) {
+	if int(i) >= len(j.tasks) {
+		return // erased
+	}
 	if t := &j.tasks[i]; t.run == run && t.runState == workload.RunKilling {
 		s.sendKill(j, i)
+		s.remindOfKill(j, i)
 	}
 }
