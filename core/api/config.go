@@ -67,10 +67,9 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Check is Validate, and reads the certificate and the tokens as a start would. A start that fails at them later has changed the store
+// Check is Validate, and reads the certificate and the tokens as a start would; zero fields must have been filled. A start that fails at them later has changed the store
 // already.
 func (c Config) Check() error {
-	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func (c *cell) restore(t *testing.T, backup string) *cell {
 }
 
 // TestBadRestore wants a restore to fill an empty directory from a whole backup of the right cell, or to leave nothing.
-func TestBadRestore(t *testing.T) {
+func TestBadRestore(t *testing.T) { //nolint:tparallel // the parts share one cell, so they take turns
 	t.Parallel()
 	c := startCell(t, simulates...)
 	c.must("job", "run", write(t, c.dir, "kept.yaml", "name: kept\nbatch: {}\ntask: {simulation: {duration: 0.01s}}\n"), "--wait")

@@ -196,7 +196,7 @@ func (c *cell) furnish() {
 	})
 }
 
-func TestBadInput(t *testing.T) {
+func TestBadInput(t *testing.T) { //nolint:tparallel // the parts share one cell, so they take turns
 	t.Parallel()
 	c := startCell(t, simulates...)
 	c.furnish()
@@ -286,7 +286,7 @@ func (c *cell) badRequests(t *testing.T, before map[string]string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer response.Body.Close() //nolint:errcheck // only read
+			defer response.Body.Close()
 			answer, err := io.ReadAll(response.Body)
 			if err != nil {
 				t.Fatal(err)

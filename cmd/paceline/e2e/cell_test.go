@@ -108,7 +108,7 @@ func processesOf(dir string) map[int]string {
 // folder makes a folder of a test's own in scratch; its name says whose it is.
 func folder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(scratch, strings.NewReplacer("/", "-", " ", "-").Replace(t.Name())+"-")
+	dir, err := os.MkdirTemp(scratch, strings.NewReplacer("/", "-", " ", "-").Replace(t.Name())+"-") //nolint:usetesting // TestMain looks below scratch for what is left
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func (c *cell) launch() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer log.Close() //nolint:errcheck // the child has its own
+	defer log.Close()
 	c.cmd = c.command("--ready-file", c.readyFile())
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	if err := c.cmd.Start(); err != nil {

@@ -84,14 +84,14 @@ func keeper(t *testing.T) (c *cell, check func(t *testing.T)) {
 }
 
 // TestBadStart gives servers settings and files that they must refuse before they have changed anything.
-func TestBadStart(t *testing.T) {
+func TestBadStart(t *testing.T) { //nolint:tparallel // the parts share one cell, so they take turns
 	t.Parallel()
 	c, check := keeper(t)
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close() //nolint:errcheck // nobody connects
+	defer taken.Close()
 	mine, other := newCertificate(t, c.dir, "mine"), newCertificate(t, c.dir, "other")
 	file := func(name, content string, mode os.FileMode) string {
 		path := write(t, c.dir, name, content)
@@ -164,7 +164,7 @@ func TestSecondServer(t *testing.T) {
 
 // TestBadStore starts servers on stores that were damaged or locked away: each is refused with what to do, and once the files are as they
 // were everything is there.
-func TestBadStore(t *testing.T) {
+func TestBadStore(t *testing.T) { //nolint:tparallel // the parts share one cell, so they take turns
 	t.Parallel()
 	c, check := keeper(t)
 	dir := filepath.Join(c.data, "store")

@@ -112,7 +112,7 @@ func (c Config) Validate() error {
 
 // check finds what would fail only once the store is open and a new epoch has begun: the files that the settings name, too.
 func (c *Config) check() ([]member, error) {
-	front := c.api()
+	front := c.api().WithDefaults()
 	if err := front.Check(); err != nil {
 		return nil, err
 	}
