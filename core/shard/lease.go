@@ -1,6 +1,9 @@
 package shard
 
 import (
+	"math"
+	"time"
+
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/workload"
@@ -8,28 +11,70 @@ import (
 
 // tenant is room on a host: first held by a lease, then bound to the run that was launched on it. A run that the core replayed or that the
 // cluster reported is a tenant that never had a lease.
+//
+// A cell of a million runs has as many of these, so the size counts; fields stand in an order that leaves no gaps.
 type tenant struct {
 	// The room. class is nil for a run of unknown size: while it lives its host takes nothing new.
 	hostID  workload.HostID
 	host    *machineHost // nil: not known, or the run has ended
-	slot    int          // in host.tenants
 	class   *placement.Class
-	devices placement.DeviceSet
 	ports   []uint16
+	slot    int32 // in host.tenants
+	devices placement.DeviceSet
 	booked  bool // the table holds it
+	bound   bool // the core of the present epoch has the run
 
+	place   int32 // in Machine.held; -1: not held
+	run     workload.RunID
 	lease   Lease // 0: a run's
 	expires int64
-	place   int // in Machine.held; -1: not held
 
-	run      workload.RunID
-	bound    bool          // the core of the present epoch has it
-	status   driver.Status // the last one heard; RunNone: none yet
-	seen     uint64        // the inventory that knew it, or after which a status of it came
-	launched uint64        // the inventory after which it was sent; 0: not by this machine
+	heard    word
+	seen     uint64 // the inventory that knew it, or after which a status of it came
+	launched uint64 // the inventory after which it was sent; 0: not by this machine
 }
 
-func (t *tenant) ended() bool { return t.status.State.Traits().Terminal }
+func (t *tenant) ended() bool { return t.heard.state.Traits().Terminal }
+
+// word is the last status heard of a run, in half the room of a driver.Status.
+type word struct {
+	token    driver.Token
+	at       int64 // UTC nanoseconds; noTime: it said none
+	message  string
+	host     string
+	exitCode int32
+	signal   int32
+	state    workload.RunState // RunNone: nothing was heard yet
+	reason   workload.Reason
+	healthy  bool
+}
+
+const noTime = math.MinInt64
+
+// hear keeps a status of the tenant's run.
+func (t *tenant) hear(s *driver.Status) {
+	at := int64(noTime)
+	if !s.At.IsZero() {
+		at = s.At.UnixNano()
+	}
+	t.heard = word{
+		token: s.Token, at: at, message: s.Message, host: s.Host, exitCode: s.ExitCode, signal: s.Signal, state: s.State, reason: s.Reason,
+		healthy: s.Healthy,
+	}
+}
+
+// status is the last one heard.
+func (t *tenant) status() driver.Status {
+	w := &t.heard
+	s := driver.Status{
+		Run: t.run, Token: w.token, State: w.state, Reason: w.reason, Healthy: w.healthy, ExitCode: w.exitCode, Signal: w.signal,
+		Message: w.message, Host: w.host,
+	}
+	if w.at != noTime {
+		s.At = time.Unix(0, w.at).UTC()
+	}
+	return s
+}
 
 // newTenant returns a blank tenant.
 func (m *Machine) newTenant() *tenant {
@@ -80,7 +125,7 @@ func (m *Machine) take(t *tenant) bool {
 
 // settle enters a tenant in its host's list.
 func (m *Machine) settle(t *tenant, h *machineHost) {
-	t.host, t.slot = h, len(h.tenants)
+	t.host, t.slot = h, int32(len(h.tenants)) //nolint:gosec // within what a host holds
 	h.tenants = append(h.tenants, t)
 }
 
@@ -161,13 +206,13 @@ func (h leaseHeap) before(a, b *tenant) bool {
 
 func (h *leaseHeap) push(t *tenant) {
 	*h = append(*h, t)
-	t.place = len(*h) - 1
-	h.up(t.place)
+	t.place = int32(len(*h) - 1) //nolint:gosec // at most maxHeld
+	h.up(len(*h) - 1)
 }
 
 func (h *leaseHeap) remove(t *tenant) {
 	last := len(*h) - 1
-	at := t.place
+	at := int(t.place)
 	h.swap(at, last)
 	(*h)[last] = nil
 	*h = (*h)[:last]
@@ -208,5 +253,5 @@ func (h leaseHeap) down(at int) {
 
 func (h leaseHeap) swap(a, b int) {
 	h[a], h[b] = h[b], h[a]
-	h[a].place, h[b].place = a, b
+	h[a].place, h[b].place = int32(a), int32(b) //nolint:gosec // as in push
 }

@@ -300,7 +300,7 @@ func (m *Machine) launchFailed(f LaunchFailed) {
 	for _, id := range f.Runs {
 		t := m.runs[id]
 		switch {
-		case t == nil || t.launched == 0 || t.status.State != workload.RunNone:
+		case t == nil || t.launched == 0 || t.heard.state != workload.RunNone:
 			m.stats.IgnoredMessages++
 		case t.bound && !m.replayed: // the merge will find it missing
 			t.launched = 0

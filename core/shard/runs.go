@@ -64,17 +64,18 @@ func (m *Machine) merge() {
 		known := t.seen == m.inventory || (t.bound && t.ended())
 		// Sent, and no word of it yet. If an inventory came after it that does not have it, the cluster is asked once more by name: the
 		// inventory may have been drawn up before the launch.
-		onItsWay := !known && t.status.State == workload.RunNone &&
+		onItsWay := !known && t.heard.state == workload.RunNone &&
 			(t.launched == m.inventory || (t.launched != 0 && m.config.Reconciles))
 		if onItsWay && t.launched != m.inventory {
 			asked = append(asked, t.run)
 		}
 		switch {
 		case known && t.bound:
-			m.report(true, &t.status)
+			status := t.status()
+			m.report(true, &status)
 			m.forgetIfSettled(t)
 		case known:
-			strangers = append(strangers, t.status)
+			strangers = append(strangers, t.status())
 			m.forgetIfSettled(t)
 		case onItsWay && t.bound: // its status will come
 		case onItsWay:
@@ -143,7 +144,8 @@ func (m *Machine) hear(s *driver.Status) *tenant {
 			return nil
 		}
 		t = m.newTenant()
-		t.run, t.hostID, t.seen, t.status = s.Run, HostID(m.config.Cluster, s.Host), m.inventory, *s
+		t.run, t.hostID, t.seen = s.Run, HostID(m.config.Cluster, s.Host), m.inventory
+		t.hear(s)
 		m.runs[s.Run] = t
 		m.foreign++
 		if ends {
@@ -156,16 +158,16 @@ func (m *Machine) hear(s *driver.Status) *tenant {
 	t.seen = m.inventory
 	switch {
 	case t.ended():
-		if ends && s.Token != t.status.Token { // delivered anew
+		if ends && s.Token != t.heard.token { // delivered anew
 			m.unsettle(t)
-			t.status.Token = s.Token
+			t.heard.token = s.Token
 			m.settleEnd(t)
 		}
 		return t
-	case !ends && s.Token != 0 && s.Token < t.status.Token:
+	case !ends && s.Token != 0 && s.Token < t.heard.token:
 		return t // older than what is known
 	}
-	t.status = *s
+	t.hear(s)
 	if ends {
 		m.vacate(t)
 		m.settleEnd(t)
@@ -175,20 +177,20 @@ func (m *Machine) hear(s *driver.Status) *tenant {
 
 // settleEnd waits for the acknowledgement of an ended run's status.
 func (m *Machine) settleEnd(t *tenant) {
-	if t.status.Token != 0 {
-		m.ended[t.status.Token] = t
+	if t.heard.token != 0 {
+		m.ended[t.heard.token] = t
 	}
 }
 
 func (m *Machine) unsettle(t *tenant) {
-	if m.ended[t.status.Token] == t {
-		delete(m.ended, t.status.Token)
+	if m.ended[t.heard.token] == t {
+		delete(m.ended, t.heard.token)
 	}
 }
 
 // forgetIfSettled forgets a run that ended with nothing to acknowledge.
 func (m *Machine) forgetIfSettled(t *tenant) {
-	if t.ended() && t.status.Token == 0 {
+	if t.ended() && t.heard.token == 0 {
 		m.forget(t)
 	}
 }
