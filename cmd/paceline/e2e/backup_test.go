@@ -26,11 +26,7 @@ func TestBackup(t *testing.T) {
 	c.must("job", "run", write(t, c.dir, "long.yaml", "name: long\nbatch: {max_running: 40}\ninstances: 2000\ntask: {simulation: {duration: 0.02s}}\n"))
 	c.must("job", "run", write(t, c.dir, "lasting.yaml", "name: lasting\nservice: {}\npreemptible: true\ninstances: 3\ntask: {simulation: {duration: 1000s}}\n"))
 	stop := c.submitInBackground("during")
-	answer, err := c.client().Jobs.ListJobs(t.Context(), connect.NewRequest(&pacelinev1.ListJobsRequest{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cursor := answer.Msg.GetWatchCursor()
+	cursor := c.cursor()
 	before, err := c.jobs()
 	if err != nil {
 		t.Fatal(err)
