@@ -14,6 +14,7 @@ COUNT ?= 6
 BASE ?=
 CHECKS ?= 5000
 ROUNDS ?= 20
+CRASHES ?= 200
 SEEDS ?= 42-51
 TRACES ?= $(PACELINE_TRACES)
 PACELINE_TRACES ?=
@@ -122,11 +123,12 @@ fuzz: ## run each fuzz target for FUZZTIME (default 20s)
 	done
 
 .PHONY: soak
-soak: ## long runs: properties with CHECKS cases each, kits ROUNDS times over
+soak: ## long runs: properties with CHECKS cases each, kits ROUNDS times over, CRASHES killed servers
 	@for package in $$($(call tests-importing,pgregory\.net/rapid)); do
 	  go test -race -count=1 -timeout 4h "$$package" -rapid.checks=$(CHECKS)
 	done
 	go test -race -count=$(ROUNDS) -timeout 4h $$($(call tests-importing,.*/paceline/conformance/[a-z]+test))
+	PACELINE_CRASHES=$(CRASHES) go test -count=1 -timeout 4h -run '^TestCrashes$$' -v ./cmd/paceline/e2e
 
 .PHONY: sim
 sim: build ## pack a real trace through the real placement (TRACES=folder SEEDS=42-51)
