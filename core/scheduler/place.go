@@ -48,6 +48,9 @@ func (s *State) enqueue(w *placeWork) {
 	s.outboxed += w.tasks()
 }
 
+// outlived reports whether the job of some work was erased while the work was with a shard, or on its way there.
+func (s *State) outlived(w *placeWork) bool { return w.plan == nil && s.jobs[w.job.ID] != w.job }
+
 // dispatch hands the outbox to the shards: one Place message for each that may take one more.
 func (s *State) dispatch() {
 	type load struct {
@@ -59,6 +62,9 @@ func (s *State) dispatch() {
 	s.outbox, s.outboxed = nil, 0
 	for n := 0; n < len(queue); n++ {
 		w := queue[n]
+		if s.outlived(w) {
+			continue
+		}
 		sh, busy := s.route(w)
 		switch {
 		case sh == nil && !busy:
@@ -163,6 +169,10 @@ func (s *State) placed(sh *shardState, r *shard.Placed) {
 		results := r.Results[at : at+len(w.parts)]
 		at += len(w.parts)
 		switch {
+		case s.outlived(w):
+			for n := range results {
+				sh.giveBack(results[n].Assignments)
+			}
 		case w.plan != nil:
 			s.planned(sh, w, results)
 		case w.gang:
@@ -310,7 +320,11 @@ func (s *State) triedAll(w *placeWork) bool {
 }
 
 // Retries of refused classes.
-const unconditionalRetry = 30 * time.Second
+const (
+	shortestRetry      = 10 * time.Millisecond
+	longestRetry       = 8 * time.Second
+	unconditionalRetry = 30 * time.Second
+)
 
 // block keeps a class out of its queue until room was freed or a host came, but at least for delay.
 func (s *State) block(c *jobClass, delay time.Duration) {
@@ -333,7 +347,9 @@ func (s *State) retryClass(c *jobClass) {
 	sameHosts := c.hostsSeen == s.hostEpoch
 	nothingNew := sameHosts && c.freedSeen == s.freed && s.now-c.blockedAt < int64(unconditionalRetry)
 	if !c.held && (nothingNew || (c.neverFits && sameHosts)) {
-		c.retryAt = s.now + int64(max(c.delay, retryDelay(0)))
+		// The longer it has waited in vain, the more seldom it looks: a cell full of blocked classes must not be busy with looking.
+		waited := time.Duration(s.now - c.blockedAt)
+		c.retryAt = s.now + int64(min(max(c.delay, waited/2, retryDelay(0)), longestRetry))
 		s.setTimer(timer{at: c.retryAt, kind: timerRetry, class: c})
 		return
 	}

@@ -131,7 +131,9 @@ func (s *State) runEnded(j *job, i uint32, st *driver.Status) {
 func (s *State) settle(j *job, i uint32, end workload.RunState, reason workload.Reason) {
 	t := &j.tasks[i]
 	switch {
-	case j.goal(i) == lifecycle.Stop && !(end == workload.RunSucceeded && j.spec.Kind == workload.Batch):
+	case j.goal(i) == lifecycle.Stop && end == workload.RunSucceeded && j.spec.Kind == workload.Batch:
+		s.set(j, i, workload.InstanceDone, end, reason) // also a member of a gang that has failed: nobody tries that again
+	case j.goal(i) == lifecycle.Stop:
 		s.set(j, i, workload.InstanceStopped, end, reason)
 	case j.spec.Gang:
 		s.settleGangMember(j, i, end, reason)
@@ -324,9 +326,8 @@ func (s *State) launch(j *job, i uint32) driver.Launch {
 }
 
 func retryDelay(previous time.Duration) time.Duration {
-	const shortest, longest = 10 * time.Millisecond, 8 * time.Second
 	if previous == 0 {
-		return shortest
+		return shortestRetry
 	}
-	return min(previous*2, longest)
+	return min(previous*2, longestRetry)
 }
