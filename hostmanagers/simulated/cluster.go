@@ -189,6 +189,9 @@ func (c *Cluster) fire(t *timer) {
 	case hostReturns:
 		c.returnHost(t.host)
 	case linkCut:
+		if c.cfg.Faults.CutEvery == 0 {
+			return // it was called off meanwhile
+		}
 		c.cutLink(errors.New("the simulated link was cut"))
 		c.timers.push(timer{at: c.now + int64(c.cfg.Faults.CutFor), kind: linkMended})
 	case linkMended:

@@ -16,6 +16,45 @@ func (c *Cluster) Cut(reason error) {
 // Mend lets the driver connect again: the sink hears a new inventory.
 func (c *Cluster) Mend() { c.change(c.mendLink) }
 
+// SetFaults changes what goes wrong by itself from now on. What is under way already, a delayed status or a host's return, still comes.
+func (c *Cluster) SetFaults(faults Faults) error {
+	if err := faults.validate(); err != nil {
+		return err
+	}
+	c.change(func() {
+		old := c.cfg.Faults
+		c.cfg.Faults = faults
+		if old.CutEvery == 0 {
+			c.scheduleCut()
+		}
+		if old.HostFailureEvery == 0 {
+			c.scheduleHostFailure()
+		}
+	})
+	return nil
+}
+
+// Living is a run that lives, whether or not anybody can hear of it.
+type Living struct {
+	Run  workload.RunID
+	Host string
+}
+
+// Living appends to list the runs that live now, host by host, each host's in the order of their launches. It is the world's own truth,
+// for simulators that judge a scheduler by it; a scheduler gets to know what the sink tells.
+func (c *Cluster) Living(list []Living) []Living {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.hosts {
+		for r := h.first; r != nil; r = r.next {
+			if !r.actual.state.Traits().Terminal {
+				list = append(list, Living{Run: r.id, Host: h.Name})
+			}
+		}
+	}
+	return list
+}
+
 // HostDown takes a host out of contact. Its runs go on, and nobody hears of them.
 func (c *Cluster) HostDown(name string) error { return c.changeHost(name, c.failHost) }
 
@@ -116,6 +155,9 @@ func (c *Cluster) scheduleHostFailure() {
 
 // failSomeHost takes a host that is up out of contact for a while.
 func (c *Cluster) failSomeHost() {
+	if c.cfg.Faults.HostFailureEvery == 0 {
+		return // it was called off meanwhile
+	}
 	if n := len(c.hosts); n > 0 {
 		first := int(draw(c.cfg.Seed, forHostChoice, c.failures) % uint64(n))
 		for i := range n {
