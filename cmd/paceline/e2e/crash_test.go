@@ -134,8 +134,8 @@ func TestCrashes(t *testing.T) {
 		t.Error("no job was submitted while servers were killed")
 	}
 	t.Logf("%d crashes, %d jobs acknowledged around them", crashes, len(acknowledged))
-	c.awaitJobs(pacelinev1.JobState_JOB_STATE_SUCCEEDED, append(expected, acknowledged...)...)
 	for _, path := range expected {
+		c.awaitJobs(pacelinev1.JobState_JOB_STATE_SUCCEEDED, path) // one by one: patience grows with the crashes
 		list, err := c.tasks(path)
 		if err != nil {
 			t.Fatal(err)
@@ -146,6 +146,7 @@ func TestCrashes(t *testing.T) {
 			}
 		}
 	}
+	c.awaitJobs(pacelinev1.JobState_JOB_STATE_SUCCEEDED, acknowledged...)
 	if after := c.pids("/default/lasting", 3); fmt.Sprint(after) != fmt.Sprint(pids) {
 		t.Errorf("the service ran as processes %v and now as %v", pids, after)
 	}
