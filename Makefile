@@ -15,6 +15,8 @@ BASE ?=
 CHECKS ?= 5000
 ROUNDS ?= 20
 CRASHES ?= 200
+SEED ?= 42
+SOAK ?= 10m
 SEEDS ?= 42-51
 TRACES ?= $(PACELINE_TRACES)
 PACELINE_TRACES ?=
@@ -123,16 +125,23 @@ fuzz: ## run each fuzz target for FUZZTIME (default 20s)
 	done
 
 .PHONY: soak
-soak: ## long runs: properties with CHECKS cases each, kits ROUNDS times over, CRASHES killed servers
+soak: ## long runs: properties with CHECKS cases each, kits ROUNDS times over, simulated cells for SOAK, CRASHES killed servers
 	@for package in $$($(call tests-importing,pgregory\.net/rapid)); do
 	  go test -race -count=1 -timeout 4h "$$package" -rapid.checks=$(CHECKS)
 	done
 	go test -race -count=$(ROUNDS) -timeout 4h $$($(call tests-importing,.*/paceline/conformance/[a-z]+test))
+	@mkdir -p $(OUT)/sim
+	go test -count=1 -timeout 4h -v -run '^TestSoak$$' ./conformance/sim -sim.for=$(SOAK) -sim.out='$(abspath $(OUT)/sim)'
 	PACELINE_CRASHES=$(CRASHES) go test -count=1 -timeout 4h -run '^TestCrashes$$' -v ./cmd/paceline/e2e
 
 .PHONY: sim
-sim: build ## pack a real trace through the real placement (TRACES=folder SEEDS=42-51)
-	@[ -d '$(TRACES)' ] || { echo "sim needs the openb trace files: make sim TRACES=<folder with inventory/ and tasks/>"; exit 2; }
+sim: ## replay one simulated cell from its seed, with a trace when it fails (SEED=42)
+	@mkdir -p $(OUT)/sim
+	go test -count=1 -v -run '^TestSeed$$' ./conformance/sim -sim.seed=$(SEED) -sim.out='$(abspath $(OUT)/sim)'
+
+.PHONY: pack
+pack: build ## pack a real trace through the real placement (TRACES=folder SEEDS=42-51)
+	@[ -d '$(TRACES)' ] || { echo "pack needs the openb trace files: make pack TRACES=<folder with inventory/ and tasks/>"; exit 2; }
 	mkdir -p $(OUT)/sim
 	bin/paceline sim pack --hosts '$(TRACES)/inventory/openb_nodes.csv' --pods '$(TRACES)/tasks/openb_pods_default.csv' \
 	  --policy best-fit --seeds $(SEEDS) --demand 1.3 --plot $(OUT)/sim/pack.svg -o json | tee $(OUT)/sim/pack.json

@@ -1,0 +1,358 @@
+package sim
+
+import (
+	"context"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/store"
+	"github.com/paceline-sched/paceline/core/store/memstore"
+	"github.com/paceline-sched/paceline/core/store/record"
+)
+
+const cellName = "sim"
+
+// checkStoreEvery is how many commits pass between two comparisons of the disk with what was written to it.
+const checkStoreEvery = 100
+
+// cell is the core's process with its disk: what core/engine does, in one goroutine, at the mercy of the world.
+type cell struct {
+	w    *world
+	disk *memstore.Disk
+	keys store.Keyspace
+	cfg  scheduler.Config
+
+	// What dies with the process. life tells the appointments of a dead one.
+	life      int
+	state     *scheduler.State // nil: the process is down
+	store     *memstore.Store
+	codec     *record.Codec
+	events    []scheduler.Event
+	stepping  bool
+	pending   []commit // Steps that are not durable, in order
+	writing   bool
+	wakes     int              // arming of the timer that counts
+	followed  *scheduler.Image // what the groups that Step returned amount to
+	sinceFull int              // Steps since the whole state was compared with followed
+	stale     bool             // some of them wrote
+	before    map[string]books // by pool path, after the last Step
+
+	skew int64 // of the wall clock; it outlives the process
+}
+
+// commit is what one Step wants made durable, and what may happen then.
+type commit struct {
+	groups   []scheduler.Group
+	external []scheduler.Effect
+}
+
+func newCell(w *world) *cell {
+	keys, err := store.NewKeyspace(cellName)
+	w.must(err)
+	return &cell{
+		w: w, disk: &memstore.Disk{}, keys: keys,
+		cfg: scheduler.Config{
+			Cell: cellName, Seed: w.opts.Seed, LaunchTimeout: 20 * time.Second, KillResend: 5 * time.Second, JobRetention: 3 * time.Minute,
+			IdempotencyWindow: 4 * time.Minute,
+		}.WithDefaults(),
+	}
+}
+
+// clock is the wall clock of the core's machine.
+func (c *cell) clock() int64 { return c.w.now + c.skew }
+
+// start brings the process up on what its disk holds.
+func (c *cell) start() {
+	w := c.w
+	w.report.Starts++
+	ctx := context.Background()
+	entropy := rand.NewChaCha8([32]byte{0: byte(w.opts.Seed)})
+	opened, err := memstore.Open(ctx, c.disk, memstore.Config{Cell: cellName, Entropy: io.Reader(entropy)})
+	w.must(err)
+	c.store, c.codec = opened, record.NewCodec(c.keys)
+	image := c.load()
+	w.judge.recovered(image)
+	if hook := w.opts.Interpose; hook != nil && hook.Recover != nil {
+		hook.Recover(image)
+	}
+	state, groups, err := scheduler.Start(c.cfg, image, image.Cell.Epoch+1, c.clock())
+	w.must(err)
+	w.trace("core starts under epoch %d", image.Cell.Epoch+1)
+	c.followed = c.load()
+	c.follow(groups)
+	if !c.write(groups) {
+		return
+	}
+	c.state, c.sinceFull = state, 0
+	c.before = c.addUp(state.Reader())
+	for _, cl := range w.clusters {
+		cl.attach()
+	}
+	c.armStep()
+}
+
+func (c *cell) load() *scheduler.Image {
+	snap, err := c.store.Snapshot()
+	c.w.must(err)
+	defer snap.Close()
+	image, err := c.codec.LoadImage(context.Background(), snap)
+	c.w.must(err)
+	return image
+}
+
+// crash ends the process wherever it is. What it had under way is lost, but for what other machines have already been sent.
+func (c *cell) crash(why string) {
+	if c.state == nil {
+		return
+	}
+	c.w.fault("core crash", "%s", why)
+	c.compareNow()
+	c.die()
+}
+
+func (c *cell) die() {
+	c.disk.Kill()
+	c.life++
+	c.state, c.events, c.pending = nil, nil, nil
+	c.stepping, c.writing = false, false
+	c.w.judge.forgetUndurable()
+	c.w.users.cut()
+	for _, cl := range c.w.clusters {
+		cl.coreDied()
+	}
+	down := c.w.random.between(0, 3*time.Second)
+	if c.w.wrong(200) {
+		down = c.w.random.between(0, 40*time.Second)
+	}
+	c.w.after(down, c.start)
+}
+
+// during has something happen in this life of the process.
+func (c *cell) during(d time.Duration, do func()) {
+	life := c.life
+	c.w.after(d, func() {
+		if c.life == life {
+			do()
+		}
+	})
+}
+
+// deliver takes an event in. While the process is down it is lost.
+func (c *cell) deliver(e scheduler.Event) {
+	if c.state == nil {
+		return
+	}
+	c.events = append(c.events, e)
+	c.armStep()
+}
+
+func (c *cell) armStep() {
+	if !c.stepping {
+		c.stepping = true
+		c.during(c.w.random.between(time.Microsecond, time.Millisecond), c.step)
+	}
+}
+
+// step runs one Step over what has come in, or over a part of it.
+func (c *cell) step() {
+	w := c.w
+	c.stepping = false
+	events := c.events
+	c.events = nil
+	if n := len(events); n > 1 && w.random.IntN(4) == 0 {
+		n = 1 + w.random.IntN(n-1)
+		c.events = append(c.events, events[n:]...)
+		events = events[:n]
+		c.armStep()
+	}
+	if len(events) == 0 {
+		events = append(events, scheduler.Woken{})
+	}
+	out := c.state.Step(c.clock(), events)
+	w.report.Steps++
+	w.report.Events += len(events)
+	c.follow(out.Groups)
+	c.compare(len(out.Groups) > 0)
+	for _, e := range out.Internal {
+		c.carryOut(e)
+	}
+	c.hold(out)
+	c.armWake(out.Wake)
+}
+
+// hold keeps the groups and what hangs on them for the next commit.
+func (c *cell) hold(out scheduler.Output) {
+	external := out.External
+	if hook := c.w.opts.Interpose; hook != nil && hook.Early != nil {
+		external = nil
+		for _, e := range out.External {
+			if hook.Early(e) {
+				c.carryOut(e)
+			} else {
+				external = append(external, e)
+			}
+		}
+	}
+	if len(out.Groups)+len(external) == 0 {
+		return
+	}
+	c.pending = append(c.pending, commit{out.Groups, external})
+	c.armCommit()
+}
+
+// armWake sets the timer as the engine does: by how long it is from now on the wall clock, which may jump meanwhile.
+func (c *cell) armWake(wake int64) {
+	c.wakes++
+	if wake == 0 {
+		return
+	}
+	armed := c.wakes
+	c.during(time.Duration(max(wake-c.clock(), 0)), func() {
+		if c.wakes == armed {
+			c.armStep()
+		}
+	})
+}
+
+func (c *cell) armCommit() {
+	if c.writing {
+		return
+	}
+	c.writing = true
+	took := c.w.random.between(50*time.Microsecond, 5*time.Millisecond)
+	if c.w.wrong(c.w.opts.Faults.SlowCommit) {
+		took = c.w.random.between(time.Second, pick(c.w.random, 3*time.Second, 45*time.Second))
+		c.w.fault("slow commit", "%v", took)
+	}
+	c.during(took, c.commit)
+}
+
+// commit makes some Steps durable at once and lets happen what hung on them.
+func (c *cell) commit() {
+	c.writing = false
+	n := 1 + c.w.random.IntN(len(c.pending))
+	batch := c.pending[:n]
+	c.pending = c.pending[n:]
+	var groups []scheduler.Group
+	for _, b := range batch {
+		groups = append(groups, b.groups...)
+	}
+	if !c.write(groups) {
+		return
+	}
+	for _, b := range batch {
+		for _, e := range b.external {
+			c.carryOut(e)
+		}
+	}
+	if len(c.pending) > 0 {
+		c.armCommit()
+	}
+}
+
+// write commits groups. It reports false when the process did not survive that.
+func (c *cell) write(groups []scheduler.Group) bool {
+	w := c.w
+	if len(groups) == 0 {
+		return true
+	}
+	written := groups
+	if hook := w.opts.Interpose; hook != nil && hook.Commit != nil {
+		written = hook.Commit(groups)
+	}
+	encoded := make([]store.Group, 0, len(written))
+	for _, g := range written {
+		raw, err := c.codec.EncodeGroup(g)
+		w.must(err)
+		encoded = append(encoded, raw)
+	}
+	switch {
+	case w.wrong(w.opts.Faults.CommitCrash) && len(encoded) > 0:
+		c.disk.CrashAfter(uint64(1 + w.random.IntN(len(encoded))))
+		w.fault("commit crash", "in a commit of %d groups", len(encoded))
+	case w.wrong(w.opts.Faults.CommitFailure):
+		c.disk.FailCommit(1, io.ErrShortWrite)
+		w.fault("commit failure", "of %d groups", len(encoded))
+	}
+	before := c.disk.Groups()
+	err := c.store.Commit(context.Background(), encoded)
+	w.judge.durable(int(c.disk.Groups() - before))
+	w.report.Commits++
+	if err != nil {
+		w.trace("core stops: %v", err)
+		c.die()
+		return false
+	}
+	if w.report.Commits%checkStoreEvery == 0 {
+		c.compareStore()
+	}
+	return true
+}
+
+// follow keeps the books of what the groups of this life amount to.
+func (c *cell) follow(groups []scheduler.Group) {
+	w := c.w
+	digest := fnv.New64a()
+	for _, g := range groups {
+		if g.Sequence != c.followed.Sequence+1 {
+			w.fail("group %d follows group %d", g.Sequence, c.followed.Sequence)
+		}
+		c.followed.ApplyGroup(g)
+		raw, err := c.codec.EncodeGroup(g)
+		w.must(err)
+		w.must(raw.Check())
+		for _, op := range raw.Ops {
+			_, _ = digest.Write(op.Key)
+			_, _ = digest.Write(op.Value)
+		}
+		w.judge.await(g)
+	}
+	w.report.Groups += len(groups)
+	w.report.Digest = w.report.Digest*31 + digest.Sum64()
+}
+
+// carryOut does what an effect asks.
+func (c *cell) carryOut(e scheduler.Effect) {
+	switch e := e.(type) {
+	case scheduler.Reply:
+		c.w.users.answered(e.Answer)
+	case scheduler.ToShard:
+		name, _, _ := strings.Cut(string(e.Shard), "/")
+		for _, cl := range c.w.clusters {
+			if cl.name == name {
+				cl.send(e.Message)
+			}
+		}
+	}
+}
+
+// replied takes what a shard says.
+func (c *cell) replied(r scheduler.ShardReplied) {
+	if hook := c.w.opts.Interpose; hook != nil && hook.Reply != nil {
+		hook.Reply(&r, c.epochOf(r.Shard))
+	}
+	c.deliver(r)
+}
+
+// epochOf is the newest assignment of a shard that the world has seen leave the core.
+func (c *cell) epochOf(id shard.ID) shard.Epoch {
+	for _, cl := range c.w.clusters {
+		if cl.id == id {
+			return cl.assigned
+		}
+	}
+	return shard.Epoch{}
+}
+
+// jump sets the wall clock of the core's machine.
+func (c *cell) jump() {
+	c.skew = int64(pick(c.w.random, 0, c.w.random.between(-time.Minute, time.Minute), c.w.random.between(0, 2*time.Second)))
+	c.w.fault("clock jump", "to %v off", time.Duration(c.skew))
+}
+
+func (c *cell) mend() { c.skew = 0 }

@@ -1,0 +1,314 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// judge knows what is durable, by counting the groups that the disk took, and holds against it everything that leaves the core.
+type judge struct {
+	w       *world
+	image   *scheduler.Image
+	waiting []scheduler.Group // returned by Steps, not known to be durable
+
+	// What ever was durable. Nothing is ever taken out: a message may arrive long after the records that allowed it are gone.
+	runs   map[workload.RunID]workload.HostID
+	gangs  map[generation]map[uint32]struct{} // members that were bound
+	jobs   map[workload.JobID]uint64          // highest version
+	pools  map[workload.PoolID]uint64
+	log    []scheduler.ChangesRecord // the event log
+	tokens map[tokenOf]driver.Status // what the clusters said
+	erased map[workload.JobID]bool   // jobs whose records were deleted
+}
+
+type generation struct {
+	job    workload.JobID
+	number uint32
+}
+
+type tokenOf struct {
+	cluster string
+	token   driver.Token
+}
+
+func newJudge(w *world) *judge {
+	return &judge{
+		w: w, image: scheduler.NewImage(), runs: map[workload.RunID]workload.HostID{}, gangs: map[generation]map[uint32]struct{}{},
+		jobs: map[workload.JobID]uint64{}, pools: map[workload.PoolID]uint64{}, tokens: map[tokenOf]driver.Status{},
+		erased: map[workload.JobID]bool{},
+	}
+}
+
+// recovered holds what a starting core reads from its disk against what was made durable.
+func (j *judge) recovered(im *scheduler.Image) {
+	if diff := imageDifference(im, j.image); diff != "" {
+		j.w.fail("the disk does not hold what was made durable:\n%s", diff)
+	}
+}
+
+// await notes a group that a Step returned.
+func (j *judge) await(g scheduler.Group) { j.waiting = append(j.waiting, g) }
+
+func (j *judge) forgetUndurable() { j.waiting = nil }
+
+// durable notes that the disk took the next groups.
+func (j *judge) durable(n int) {
+	if n > len(j.waiting) {
+		j.w.fail("%d groups became durable, but the core has asked for %d", n, len(j.waiting))
+	}
+	for _, g := range j.waiting[:n] {
+		j.image.ApplyGroup(g)
+		for _, w := range g.Writes {
+			if !w.Delete {
+				j.note(w.Record)
+			} else if r, ok := w.Record.(scheduler.JobRecord); ok {
+				j.erase(r.ID)
+			}
+		}
+	}
+	j.waiting = j.waiting[n:]
+}
+
+// erase allows the end of a job's records only after the end of its work.
+func (j *judge) erase(id workload.JobID) {
+	j.erased[id] = true
+	for _, living := range j.w.truth.living {
+		for _, l := range living {
+			if l.Run.Job == id && j.runs[l.Run] != (workload.HostID{}) {
+				j.w.fail("job %s is erased while its run %s lives", id, l.Run)
+			}
+		}
+	}
+}
+
+func (j *judge) note(r scheduler.Record) {
+	switch r := r.(type) {
+	case scheduler.JobRecord:
+		j.jobs[r.ID] = max(j.jobs[r.ID], r.Version)
+	case scheduler.PoolRecord:
+		j.pools[r.Pool.ID] = max(j.pools[r.Pool.ID], r.Pool.Version)
+	case scheduler.ChangesRecord:
+		j.log = append(j.log, r)
+	case scheduler.TaskRecord:
+		if r.Run == 0 || !r.RunState.Live() {
+			return
+		}
+		id := workload.RunID{Job: r.Job, Instance: r.Instance, Generation: r.Generation, Run: r.Run}
+		if host, known := j.runs[id]; known && host != r.Host {
+			j.w.fail("run %s moved from host %s to %s", id, host, r.Host)
+		}
+		j.runs[id] = r.Host
+		g := generation{r.Job, r.Generation}
+		if j.gangs[g] == nil {
+			j.gangs[g] = map[uint32]struct{}{}
+		}
+		j.gangs[g][r.Instance] = struct{}{}
+	}
+}
+
+// task is the durable record of an instance.
+func (j *judge) task(id workload.RunID) (r scheduler.TaskRecord, ok bool) {
+	job := j.image.Jobs[id.Job]
+	if job == nil || int(id.Instance) >= len(job.Tasks) {
+		return r, false
+	}
+	r = job.Tasks[id.Instance]
+	return r, r.Job == id.Job && r.Run == id.Run && r.Generation == id.Generation
+}
+
+// heard notes what a cluster says under which token.
+func (j *judge) heard(c *cluster, statuses []driver.Status) {
+	for _, s := range statuses {
+		if s.Token != 0 {
+			j.tokens[tokenOf{c.name, s.Token}] = s
+		}
+	}
+}
+
+// launching wants every launch that reaches a cluster to have a durable record first, and those of all its gang.
+func (j *judge) launching(c *cluster, launches []driver.Launch) {
+	for n := range launches {
+		l := &launches[n]
+		host, durable := j.runs[l.Run]
+		if !durable {
+			j.w.fail("run %s reaches %s before its record is durable", l.Run, c.name)
+		}
+		if want := shard.HostID(c.name, l.Host); host != want {
+			j.w.fail("run %s is bound to host %s, but launched on %s (%s)", l.Run, host, want, l.Host)
+		}
+		spec := j.w.users.spec(l.Run.Job)
+		if spec == nil {
+			j.w.fail("run %s is of a job that nobody submitted", l.Run)
+		}
+		if bound := len(j.gangs[generation{l.Run.Job, l.Run.Generation}]); spec.Gang && bound != int(spec.Instances) {
+			j.w.fail("run %s is launched while %d of the %d members of its gang are bound", l.Run, bound, spec.Instances)
+		}
+	}
+}
+
+// killing wants a kill of a run that lives by its record to be durable first.
+func (j *judge) killing(kills []driver.Kill) {
+	for _, k := range kills {
+		if r, present := j.task(k.Run); present && r.RunState.Live() && r.RunState != workload.RunKilling {
+			j.w.fail("a kill of run %s, which is %s, leaves before it is durable", k.Run, r.RunState)
+		}
+	}
+}
+
+// acknowledging wants the end of a run to be durable before its cluster may forget it.
+func (j *judge) acknowledging(c *cluster, tokens []driver.Token) {
+	for _, token := range tokens {
+		s, known := j.tokens[tokenOf{c.name, token}]
+		if !known {
+			j.w.fail("token %d is acknowledged, but %s has never used it", token, c.name)
+		}
+		if !s.State.Traits().Terminal {
+			continue
+		}
+		if r, present := j.task(s.Run); present && r.RunState.Live() {
+			j.w.fail("the end of run %s (%s) is acknowledged while its record says %s", s.Run, s.State, r.RunState)
+		}
+	}
+}
+
+// answering wants what a user is told to be durable.
+func (j *judge) answering(a *scheduler.Answer) {
+	if a.Err != nil {
+		return
+	}
+	if id := a.Job.ID; id != (workload.JobID{}) && j.jobs[id] < a.Job.Version && !j.erased[id] {
+		j.w.fail("the answer speaks of job %s at version %d; durable is %d", id, a.Job.Version, j.jobs[id])
+	}
+	if id := a.Pool.Pool.ID; id != (workload.PoolID{}) && j.pools[id] < a.Pool.Pool.Version {
+		j.w.fail("the answer speaks of pool %s at version %d; durable is %d", id, a.Pool.Pool.Version, j.pools[id])
+	}
+}
+
+// compareStore reads the whole disk and holds it against what was made durable.
+func (c *cell) compareStore() {
+	c.w.judge.recovered(c.load())
+}
+
+// compare holds the state against what its groups amount to: wholly now and then, and the pools' books every time.
+func (c *cell) compare(wrote bool) {
+	c.checkPools()
+	c.stale = c.stale || wrote
+	if c.sinceFull++; c.stale && c.sinceFull >= c.w.opts.FullEvery {
+		c.compareNow()
+	}
+}
+
+func (c *cell) compareNow() {
+	c.sinceFull, c.stale = 0, false
+	if diff := imageDifference(c.state.Image(), c.followed); diff != "" {
+		c.w.fail("the groups do not give the state:\n%s", diff)
+	}
+}
+
+// imageDifference is the first difference between two images, but for the clock in the cell's record, which only a write of that record
+// moves, and the rests of erased jobs.
+func imageDifference(a, b *scheduler.Image) string {
+	switch {
+	case a.Sequence != b.Sequence:
+		return fmt.Sprintf("sequence %d and %d", a.Sequence, b.Sequence)
+	case a.Cell.Epoch != b.Cell.Epoch || !slices.Equal(a.Cell.Named, b.Cell.Named):
+		return fmt.Sprintf("cell %+v\nand  %+v", a.Cell, b.Cell)
+	}
+	if d := mapDifference("pool", a.Pools, b.Pools, func(x, y scheduler.PoolRecord) bool { return x == y }); d != "" {
+		return d
+	}
+	if d := mapDifference("host", a.Hosts, b.Hosts, sameHost); d != "" {
+		return d
+	}
+	if d := mapDifference("key", a.Idempotency, b.Idempotency, func(x, y scheduler.IdempotencyRecord) bool { return x == y }); d != "" {
+		return d
+	}
+	for id, ja := range a.Jobs {
+		jb := b.Jobs[id]
+		if jb == nil {
+			jb = &scheduler.JobImage{}
+		}
+		if d := jobDifference(ja, jb); d != "" {
+			return d
+		}
+	}
+	for id, jb := range b.Jobs {
+		if a.Jobs[id] == nil {
+			if d := jobDifference(&scheduler.JobImage{}, jb); d != "" {
+				return d
+			}
+		}
+	}
+	return ""
+}
+
+func mapDifference[K comparable, V any](what string, a, b map[K]V, same func(V, V) bool) string {
+	for k, x := range a {
+		if y, ok := b[k]; !ok || !same(x, y) {
+			return fmt.Sprintf("%s %+v\nand  %+v (there: %v)", what, x, y, ok)
+		}
+	}
+	for k, y := range b {
+		if _, ok := a[k]; !ok {
+			return fmt.Sprintf("%s %+v on one side only", what, y)
+		}
+	}
+	return ""
+}
+
+func sameHost(x, y scheduler.HostRecord) bool {
+	a, b := &x.Summary, &y.Summary
+	if !sameAttributes(a.Attributes, b.Attributes) || !slices.Equal(a.Devices, b.Devices) {
+		return false
+	}
+	return x.ID == y.ID && x.Cluster == y.Cluster && x.Shard == y.Shard && x.Name == y.Name && x.Present == y.Present &&
+		x.Draining == y.Draining && x.Since == y.Since && a.HostPool == b.HostPool && a.Capacity == b.Capacity && a.Foreign == b.Foreign &&
+		a.Ready == b.Ready && a.Message == b.Message
+}
+
+func sameAttributes(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if b[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+func jobDifference(a, b *scheduler.JobImage) string {
+	if a.Job != b.Job {
+		return fmt.Sprintf("job %+v\nand %+v", a.Job, b.Job)
+	}
+	for i := range max(len(a.Tasks), len(b.Tasks)) {
+		var x, y scheduler.TaskRecord
+		if i < len(a.Tasks) {
+			x = a.Tasks[i]
+		}
+		if i < len(b.Tasks) {
+			y = b.Tasks[i]
+		}
+		if !sameTask(&x, &y) {
+			return fmt.Sprintf("task %+v\nand  %+v", x, y)
+		}
+	}
+	return ""
+}
+
+// sameTask compares all fields; a field that is added to the record and forgotten here makes the compiler's struct comparison of the rest
+// impossible only if it is a slice, so the test of this function sets every field by reflection.
+func sameTask(x, y *scheduler.TaskRecord) bool {
+	return slices.Equal(x.Ports, y.Ports) &&
+		x.Job == y.Job && x.Instance == y.Instance && x.Generation == y.Generation && x.Run == y.Run && x.State == y.State &&
+		x.RunState == y.RunState && x.Reason == y.Reason && x.Healthy == y.Healthy && x.Config == y.Config && x.Failures == y.Failures &&
+		x.Restart == y.Restart && x.Attempts == y.Attempts && x.Host == y.Host && x.Devices == y.Devices && x.ExitCode == y.ExitCode &&
+		x.Signal == y.Signal && x.Message == y.Message && x.Since == y.Since && x.Placed == y.Placed && x.Started == y.Started &&
+		x.NotBefore == y.NotBefore
+}

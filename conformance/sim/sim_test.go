@@ -1,0 +1,207 @@
+package sim
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/scheduler"
+)
+
+var (
+	seedFlag = flag.Uint64("sim.seed", 0, "replay this seed and write its trace")
+	soakFlag = flag.Duration("sim.for", 0, "run fresh seeds for so long and print the figures")
+	outFlag  = flag.String("sim.out", "", "the folder that traces go to; default: a temporary one")
+)
+
+// brief are the options of a seed in the everyday tests: as Draw has them, but for a shorter time.
+func brief(seed uint64) Options {
+	o := Draw(seed)
+	o.Safety, o.FullEvery = 5*time.Minute, 8
+	return o
+}
+
+// simulate runs one seed. One that fails is run again with its trace on.
+func simulate(t *testing.T, o Options) Report {
+	t.Helper()
+	report, err := Run(o)
+	if err != nil {
+		t.Errorf("%v\nthe trace is in %s\nreplay it by: make sim SEED=%d", err, traceOf(t, o), o.Seed)
+	}
+	return report
+}
+
+func traceOf(t *testing.T, o Options) string {
+	t.Helper()
+	folder := *outFlag
+	if folder == "" {
+		made, err := os.MkdirTemp("", "paceline-sim-") // outlives the test: somebody is to read it
+		if err != nil {
+			t.Fatal(err)
+		}
+		folder = made
+	}
+	file, err := os.Create(filepath.Join(folder, fmt.Sprintf("seed-%d.txt", o.Seed)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Trace = file
+	_, _ = Run(o) // it fails as before
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return file.Name()
+}
+
+// TestFixedSeeds also keeps the generators honest: what is never drawn is never tested.
+func TestFixedSeeds(t *testing.T) {
+	const seeds = 10
+	reports := make([]Report, seeds)
+	t.Run("seed", func(t *testing.T) {
+		for n := range reports {
+			t.Run(fmt.Sprint(n+1), func(t *testing.T) {
+				t.Parallel()
+				reports[n] = simulate(t, brief(uint64(n+1)))
+			})
+		}
+	})
+	var sum Report
+	for _, r := range reports {
+		sum.Add(r)
+	}
+	want := []string{
+		"call failed", "clock jump", "cluster cut off", "commit crash", "commit failure", "core crash", "host joins", "host leaves",
+		"host out of contact", "host returns", "shard attached anew", "shard crash", "slow commit", "slow message",
+	}
+	if got := slices.Sorted(maps.Keys(sum.Faults)); !slices.Equal(got, want) {
+		t.Errorf("faults %v, want %v", got, want)
+	}
+	if sum.Runs < 1000 || sum.Jobs < 150 {
+		t.Errorf("%d runs of %d jobs are too few", sum.Runs, sum.Jobs)
+	}
+	t.Logf("%v", sum)
+}
+
+func TestFreshSeeds(t *testing.T) {
+	first := uint64(time.Now().UnixNano()) % 1e12
+	t.Logf("seeds %d to %d", first, first+9)
+	for seed := first; seed < first+10; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			simulate(t, brief(seed))
+		})
+	}
+}
+
+// TestSeed replays the seed that is given, at its full length and then as the everyday tests run it.
+func TestSeed(t *testing.T) {
+	if *seedFlag == 0 {
+		t.Skip("no -sim.seed")
+	}
+	for _, o := range []Options{Draw(*seedFlag), brief(*seedFlag)} {
+		t.Logf("%v", &o)
+		t.Logf("%v", simulate(t, o))
+	}
+}
+
+// TestSoak runs fresh seeds until the time is over.
+func TestSoak(t *testing.T) {
+	if *soakFlag == 0 {
+		t.Skip("no -sim.for")
+	}
+	var sum Report
+	began := time.Now()
+	seed := uint64(began.UnixNano()) % 1e12
+	seeds := 0
+	for ; time.Since(began) < *soakFlag && !t.Failed(); seed++ {
+		sum.Add(simulate(t, Draw(seed)))
+		seeds++
+	}
+	t.Logf("%d seeds, the last %d, in %v: %v", seeds, seed-1, time.Since(began).Round(time.Second), sum)
+}
+
+// TestSameSeedSameHistory wants two runs of a seed to write the same bytes: nothing in the cell may depend on the order of a map or on the
+// time of day.
+func TestSameSeedSameHistory(t *testing.T) {
+	t.Parallel()
+	o := brief(7)
+	one, two := simulate(t, o), simulate(t, o)
+	if !reflect.DeepEqual(one, two) {
+		t.Errorf("one seed, two histories:\n%+v\n%+v", one, two)
+	}
+	o.Seed = 8
+	if other := simulate(t, o); other.Digest == one.Digest {
+		t.Error("another seed has the same history")
+	}
+}
+
+// TestComparisonsSeeEveryField sets one field after the other: a comparison that forgets one would let its loss pass.
+func TestComparisonsSeeEveryField(t *testing.T) {
+	for f := range reflect.TypeFor[scheduler.TaskRecord]().Fields() {
+		var x, y scheduler.TaskRecord
+		setSomething(t, reflect.ValueOf(&y).Elem().FieldByIndex(f.Index))
+		if sameTask(&x, &y) {
+			t.Errorf("TaskRecord.%s is not compared", f.Name)
+		}
+	}
+	for f := range reflect.TypeFor[scheduler.HostRecord]().Fields() {
+		if f.Name == "Summary" {
+			continue
+		}
+		var x, y scheduler.HostRecord
+		setSomething(t, reflect.ValueOf(&y).Elem().FieldByIndex(f.Index))
+		if sameHost(x, y) {
+			t.Errorf("HostRecord.%s is not compared", f.Name)
+		}
+	}
+	for f := range reflect.TypeFor[scheduler.HostFacts]().Fields() {
+		var x, y scheduler.HostRecord
+		setSomething(t, reflect.ValueOf(&y.Summary).Elem().FieldByIndex(f.Index))
+		if sameHost(x, y) {
+			t.Errorf("HostFacts.%s is not compared", f.Name)
+		}
+	}
+}
+
+// setSomething gives a value of any kind that a record has something other than its zero.
+func setSomething(t *testing.T, v reflect.Value) {
+	t.Helper()
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Int32, reflect.Int64:
+		v.SetInt(1)
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(1)
+	case reflect.Array:
+		setSomething(t, v.Index(0))
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem())
+	default:
+		t.Fatalf("no value for a %s", v.Type())
+	}
+}
+
+// TestFailuresTellTheSeed looks at what somebody sees whose change breaks something.
+func TestFailuresTellTheSeed(t *testing.T) {
+	o := brief(3)
+	o.Interpose = &Interposer{Log: func(parts []scheduler.ChangesRecord) []scheduler.ChangesRecord { return parts[:0:0] }}
+	_, err := Run(o)
+	var failure *Failure
+	if !errors.As(err, &failure) || failure.Options.Seed != 3 || !strings.HasPrefix(err.Error(), "seed 3: ") {
+		t.Errorf("the failure says %v", err)
+	}
+}

@@ -1,0 +1,114 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// books is what the instances of a pool's subtree come to, counted one by one.
+type books struct{ usage, firm resource.Vector }
+
+// checkPools adds up what every pool's instances hold and holds it against the pool's own books and bounds. A bound that was lowered under
+// running work may be passed by what runs already, never by more.
+func (c *cell) checkPools() {
+	reader := c.state.Reader()
+	now := c.addUp(reader)
+	pools := reader.Pools("/")
+	shared := map[string]resource.Vector{} // entitlements of children, by parent
+	for n := range pools {
+		p := &pools[n]
+		if p.Path == "/" {
+			continue
+		}
+		b, before := now[p.Path], c.before[p.Path]
+		if p.Usage != b.usage {
+			c.w.fail("pool %s says that it uses %v; its instances hold %v", p.Path, p.Usage, b.usage)
+		}
+		if p.NonPreemptible != b.firm {
+			c.w.fail("pool %s says that %v of its usage stays; by its instances it is %v", p.Path, p.NonPreemptible, b.firm)
+		}
+		for k := range b.usage {
+			limit := p.Pool.Limit.Of(resource.Kind(k))
+			switch {
+			case p.Entitlement[k] > limit:
+				c.w.fail("pool %s is entitled to %d of kind %d, over its limit of %d", p.Path, p.Entitlement[k], k, limit)
+			case b.usage[k] <= before.usage[k]:
+			case b.usage[k] > limit:
+				c.w.fail("pool %s grew to %d of kind %d, over its limit of %d", p.Path, b.usage[k], k, limit)
+			case b.usage[k] > p.Entitlement[k] && leaf(pools, p.Path):
+				c.w.fail("pool %s grew to %d of kind %d, over its entitlement of %d", p.Path, b.usage[k], k, p.Entitlement[k])
+			}
+			if leaf(pools, p.Path) && b.firm[k] > before.firm[k] && b.firm[k] > p.Reservation[k] {
+				c.w.fail("pool %s holds %d of kind %d that may not be preempted, over its reservation of %d", p.Path, b.firm[k], k, p.Reservation[k])
+			}
+		}
+		shared[p.Parent] = shared[p.Parent].Add(p.Entitlement)
+	}
+	for n := range pools {
+		p := &pools[n]
+		if sum := shared[p.Path]; !sum.FitsIn(&p.Entitlement) {
+			c.w.fail("the children of pool %s are entitled to %v, more than its %v", p.Path, sum, p.Entitlement)
+		}
+	}
+	c.before = now
+}
+
+func leaf(pools []scheduler.PoolView, path string) bool {
+	for n := range pools {
+		if pools[n].Parent == path {
+			return false
+		}
+	}
+	return true
+}
+
+// addUp counts, instance by instance, what is charged to each pool and to those above it.
+func (c *cell) addUp(reader scheduler.Reader) map[string]books {
+	sums := map[string]books{}
+	jobs, _ := reader.Jobs(0, 1<<20, scheduler.JobFilter{})
+	for n := range jobs {
+		j := &jobs[n]
+		if j.ByState[workload.InstanceAdmitted]+j.ByState[workload.InstanceActive] == 0 {
+			continue
+		}
+		var b books
+		tasks, _ := reader.Tasks(j.ID, 0, 1<<20, scheduler.TaskFilter{
+			States: []workload.InstanceState{workload.InstanceAdmitted, workload.InstanceActive},
+		})
+		for i := range tasks {
+			if t := &tasks[i]; t.State == workload.InstanceAdmitted || t.RunState.Live() {
+				b.usage = b.usage.Add(t.Needs)
+			}
+		}
+		if !j.Spec.Preemptible {
+			b.firm = b.usage
+		}
+		for path := j.PoolPath; path != ""; path = path[:strings.LastIndexByte(path, '/')] {
+			s := sums[path]
+			sums[path] = books{s.usage.Add(b.usage), s.firm.Add(b.firm)}
+		}
+	}
+	return sums
+}
+
+// describe tells all about a job that is not where it should be.
+func (w *world) describe(j scheduler.JobView) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "job %s (%s) in %s is %s, goal %s, generation %d, restart %+v, %v %v\n", j.Spec.Name, j.ID, j.PoolPath, j.State, j.Goal,
+		j.Generation, j.Restart, j.ByState, j.ByRun)
+	e, _ := w.cell.state.Reader().Explain(j.ID)
+	for _, r := range e.Reasons {
+		fmt.Fprintf(&out, "  %s %d: %s %+v\n", r.Kind, r.Instances, r.Message, r.Hosts)
+	}
+	tasks, _ := w.cell.state.Reader().Tasks(j.ID, 0, 8, scheduler.TaskFilter{})
+	for _, t := range tasks {
+		fmt.Fprintf(&out, "  %d: %s %s %s, run %d of generation %d on %s/%s since %d\n", t.Instance, t.State, t.RunState, t.Reason, t.Run,
+			t.Generation, t.Cluster, t.HostName, t.Since)
+	}
+	fmt.Fprintf(&out, "  spec %+v", *j.Spec)
+	return out.String()
+}
