@@ -141,7 +141,11 @@ func Backoff(policy workload.RetryPolicy, attempt uint32, seed uint64, run workl
 	}
 	delay := min(first, ceiling)
 	for n := uint32(1); n < attempt && delay < ceiling; n++ {
-		delay = min(delay*2, ceiling)
+		if delay > ceiling/2 { // the double might leave int64
+			delay = ceiling
+			break
+		}
+		delay *= 2
 	}
 	h := fnv.New64a()
 	var key [64]byte

@@ -52,7 +52,7 @@ func (v Vector) Add(o Vector) Vector {
 // Sub returns v - o, saturating as Add does. A result below zero is kept: a negative balance is for the caller to refuse.
 func (v Vector) Sub(o Vector) Vector {
 	for k := range v {
-		v[k] = saturatingAdd(v[k], -o[k])
+		v[k] = saturatingSub(v[k], o[k])
 	}
 	return v
 }
@@ -128,6 +128,17 @@ func saturatingAdd(a, b int64) int64 {
 		return math.MinInt64
 	}
 	return sum
+}
+
+func saturatingSub(a, b int64) int64 {
+	difference := a - b
+	switch {
+	case a >= 0 && b < 0 && difference < 0:
+		return math.MaxInt64
+	case a < 0 && b > 0 && difference >= 0:
+		return math.MinInt64
+	}
+	return difference
 }
 
 func saturatingMul(a, n int64) int64 {
