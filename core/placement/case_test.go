@@ -68,6 +68,55 @@ func TestRefusedGangTouchesNothing(t *testing.T) {
 	}
 }
 
+// TestRefusalFollowsNeighbours refuses a class that keeps away from its own kind, lets hosts change in every way that matters to it, and
+// compares with a placer that remembers nothing.
+func TestRefusalFollowsNeighbours(t *testing.T) {
+	t.Parallel()
+	apart := workload.Affinity{Selector: map[string]string{"job": "j"}, Topology: workload.TopologyHost, Anti: true}
+	byRack := workload.Affinity{Selector: map[string]string{"job": "j"}, Topology: "rack", Anti: true}
+	for _, wish := range []workload.Affinity{apart, byRack} {
+		table := fleet(t, 6, 2)
+		class := classOf(4000, workload.Placement{Affinities: []workload.Affinity{wish}})
+		own := class.Occupant(0, nil)
+		native := placement.NewNative()
+		check := func(step string) {
+			t.Helper()
+			got, want := native.Explain(table, class), placement.NewNative().Explain(table, class)
+			if got != want {
+				t.Fatalf("%s: %s: remembered %+v, found %+v", wish.Topology, step, got, want)
+			}
+		}
+		place := func(count, refused int) {
+			t.Helper()
+			if r := native.Place(table, []placement.Request{{Class: class, Count: count}})[0]; r.Refused != refused {
+				t.Fatalf("%s: %d of %d refused, want %d: %+v", wish.Topology, r.Refused, count, refused, r.Reasons)
+			}
+		}
+		rooms := 6
+		if wish.Topology == "rack" {
+			rooms = 3
+		}
+		place(7, 7-rooms)
+		place(1, 1)
+		check("full")
+		for row := range host.Row(6) {
+			if table.Tasks(row) == 0 {
+				continue
+			}
+			if err := table.Release(row, own); err != nil {
+				t.Fatal(err)
+			}
+			check("one left")
+			place(2, 1)
+			check("and came back")
+		}
+		if err := table.Take(1, host.Occupant{Needs: resource.Vector{6001}}); err != nil {
+			t.Fatal(err)
+		}
+		check("another came")
+	}
+}
+
 // TestClassesAreForgotten asks for more classes than are remembered, twice, so that some come back after they were forgotten.
 func TestClassesAreForgotten(t *testing.T) {
 	t.Parallel()

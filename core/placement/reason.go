@@ -182,7 +182,7 @@ func (s *search) refusedAgain() bool {
 	return s.know.refusal != nil && s.updateRefusal() && s.know.refusal.feasible == 0
 }
 
-// updateRefusal judges changed hosts again. Where hosts bear on one another a change may matter to any, so nothing but an
+// updateRefusal judges changed hosts again. Where hosts bear on one another (see byHost) a change may matter to any, so nothing but an
 // unchanged table will do. It reports false when the refusal is of no use.
 func (s *search) updateRefusal() bool {
 	f := s.know.refusal
@@ -195,7 +195,7 @@ func (s *search) updateRefusal() bool {
 	for len(f.verdicts) < s.table.Rows() {
 		f.verdicts = append(f.verdicts, verdictAbsent)
 	}
-	ok := len(s.terms) == 0 && s.table.Changed(f.seen, func(row host.Row) {
+	ok := s.byHost() && s.table.Changed(f.seen, func(row host.Row) {
 		v := s.judge(row)
 		if v != f.verdicts[row] {
 			f.count(f.verdicts[row], -1)

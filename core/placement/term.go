@@ -48,6 +48,17 @@ func (s *search) compileTerms() {
 	s.measure()
 }
 
+// byHost reports whether what a host says to the class depends on nothing but that host: every term, if there is any, looks at the host
+// alone, and none is waived by what the table holds elsewhere.
+func (s *search) byHost() bool {
+	for i := range s.terms {
+		if x := &s.terms[i]; !x.still || x.topology != workload.TopologyHost {
+			return false
+		}
+	}
+	return true
+}
+
 func (s *search) addTerm(x term) {
 	s.local = s.local && x.still
 	s.terms = append(s.terms, x)
