@@ -16,6 +16,7 @@ import (
 // commit is one Step's output, or a batch of reads, on its way to durability.
 type commit struct {
 	groups   []scheduler.Group
+	encoded  []store.Group // the same, once the encoder had them
 	external []external
 	done     []chan struct{}
 }
@@ -25,29 +26,57 @@ type external struct {
 	answer chan scheduler.Answer // of a Reply
 }
 
+// encodeLoop turns groups into bytes while those before them are on their way to the disk.
+func (e *Engine) encodeLoop(cancel context.CancelCauseFunc) {
+	defer close(e.encoded)
+	for c := range e.commits {
+		var err error
+		if c.encoded, err = e.encode(c.groups); err != nil {
+			e.fail(err)
+			cancel(err)
+			for range e.commits { // the loop may be waiting to hand over
+			}
+			return
+		}
+		e.encoded <- c
+	}
+}
+
+func (e *Engine) encode(groups []scheduler.Group) ([]store.Group, error) {
+	encoded := make([]store.Group, 0, len(groups))
+	for _, g := range groups {
+		raw, err := e.codec.EncodeGroup(g)
+		if err != nil {
+			return nil, fmt.Errorf("encode revision %d: %w", g.Sequence, err)
+		}
+		encoded = append(encoded, raw)
+	}
+	return encoded, nil
+}
+
 // commitLoop makes groups durable in order and releases what hangs on them. What has queued up while one commit ran goes into the next one
 // together.
 func (e *Engine) commitLoop(ctx context.Context, cancel context.CancelCauseFunc) {
 	var batch []commit
-	for first := range e.commits {
+	for first := range e.encoded {
 		batch = append(batch[:0], first)
 		groups := len(first.groups)
 		for groups < maxGroupsAtOnce {
-			next, ok := poll(e.commits)
+			next, ok := poll(e.encoded)
 			if !ok {
 				break
 			}
 			batch = append(batch, next)
 			groups += len(next.groups)
 		}
-		all := make([]scheduler.Group, 0, groups)
+		all, encoded := make([]scheduler.Group, 0, groups), make([]store.Group, 0, groups)
 		for _, c := range batch {
-			all = append(all, c.groups...)
+			all, encoded = append(all, c.groups...), append(encoded, c.encoded...)
 		}
-		if err := e.commitGroups(ctx, all); err != nil {
+		if err := e.commitGroups(ctx, all, encoded); err != nil {
 			e.fail(fmt.Errorf("commit %d groups up to revision %d: %w", len(all), all[len(all)-1].Sequence, err))
 			cancel(err)
-			for range e.commits { // the loop may be waiting to hand over
+			for range e.encoded { // the encoder may be waiting to hand over
 			}
 			return
 		}
@@ -67,17 +96,9 @@ func poll(c <-chan commit) (commit, bool) {
 
 // commitGroups writes groups and shows them to the watchers. It finishes what it began even when ctx ends: a stop is no reason to leave a
 // Step half committed.
-func (e *Engine) commitGroups(ctx context.Context, groups []scheduler.Group) error {
+func (e *Engine) commitGroups(ctx context.Context, groups []scheduler.Group, encoded []store.Group) error {
 	if len(groups) == 0 {
 		return nil
-	}
-	encoded := make([]store.Group, 0, len(groups))
-	for _, g := range groups {
-		raw, err := e.codec.EncodeGroup(g)
-		if err != nil {
-			return fmt.Errorf("encode revision %d: %w", g.Sequence, err)
-		}
-		encoded = append(encoded, raw)
 	}
 	began := time.Now()
 	e.hub.announce(groups[len(groups)-1].Sequence)

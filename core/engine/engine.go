@@ -2,9 +2,9 @@
 // carries out its effects.
 //
 // It owns the goroutines, the queues and the order between them, and decides nothing about work. One loop alone touches the
-// scheduler.State. What a Step returns goes down a pipeline: internal effects leave at once; groups are encoded and committed by one
-// committer, many Steps in one commit when the disk is slower than the loop; external effects, answers and reads leave after the
-// commit they depend on. So Step N+1 runs while the groups of Step N are written, and nobody outside sees what is not durable.
+// scheduler.State. What a Step returns goes down a pipeline: internal effects leave at once; groups are turned into bytes by one
+// encoder and written by one committer, many Steps in one commit when the disk is slower than the loop; external effects, answers
+// and reads leave after the commit they depend on. So Step N+1 runs while the groups of Step N are written, and nobody outside sees what is not durable.
 //
 // A commit that fails stops the engine: the store's state is then unknown, and a restart finds it out. Nothing is rolled back in
 // memory.
@@ -37,7 +37,8 @@ const (
 	maxReads         = 1024        // reads that wait for the loop
 	maxDeliveries    = 256         // deliveries of shards that wait for the loop; one more makes its shard wait
 	maxEvents        = 8192        // events of one Step
-	maxUncommitted   = 64          // Steps whose commit is pending; one more makes the loop wait
+	maxUnencoded     = 8           // Steps that wait to be encoded; one more makes the loop wait
+	maxUncommitted   = 64          // Steps whose commit is pending; one more makes the encoder wait
 	maxGroupsAtOnce  = 1024        // groups of one commit
 	maxShardMessages = 16384       // messages that wait for a shard; one more and it is assigned anew
 	maxAttaches      = 16          // shards that wait to be attached; one more makes its caller wait
@@ -76,7 +77,7 @@ type Config struct {
 type Engine struct {
 	config      Config
 	state       *scheduler.State // the loop's alone once Run has begun
-	codec       *record.Codec    // the committer's alone once Run has begun
+	codec       *record.Codec    // the encoder's alone once Run has begun
 	incarnation store.Incarnation
 	epoch       uint64
 
@@ -85,6 +86,7 @@ type Engine struct {
 	deliveries chan delivery
 	attaches   chan Shard
 	commits    chan commit                      // always taken until it is closed: a Step whose groups were dropped would leave a hole
+	encoded    chan commit                      // likewise
 	tokens     uint64                           // the loop's
 	waiting    map[uint64]chan scheduler.Answer // the loop's: calls whose answer has not come out of a Step
 
@@ -108,7 +110,7 @@ func Open(ctx context.Context, config Config) (*Engine, error) {
 	config.Cell = config.Cell.WithDefaults()
 	e := &Engine{
 		config: config, codec: record.NewCodec(config.Keys), calls: make(chan call, maxCalls), reads: make(chan *read, maxReads),
-		deliveries: make(chan delivery, maxDeliveries), attaches: make(chan Shard, maxAttaches), commits: make(chan commit, maxUncommitted),
+		deliveries: make(chan delivery, maxDeliveries), attaches: make(chan Shard, maxAttaches), commits: make(chan commit, maxUnencoded), encoded: make(chan commit, maxUncommitted),
 		waiting: map[uint64]chan scheduler.Answer{}, ended: make(chan struct{}), stopped: make(chan struct{}), shards: map[shard.ID]*sender{},
 	}
 	began := time.Now()
@@ -123,7 +125,11 @@ func Open(ctx context.Context, config Config) (*Engine, error) {
 	}
 	e.state = state
 	e.hub = newHub(image.Sequence, config.Trace)
-	if err := e.commitGroups(ctx, groups); err != nil {
+	encoded, err := e.encode(groups)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.commitGroups(ctx, groups, encoded); err != nil {
 		return nil, fmt.Errorf("make the new epoch durable: %w", err)
 	}
 	config.Log.Info("cell recovered", telemetry.KeyEpoch, e.epoch, telemetry.KeyCount, len(image.Jobs),
@@ -158,6 +164,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var committer sync.WaitGroup
+	committer.Go(func() { e.encodeLoop(cancel) })
 	committer.Go(func() { e.commitLoop(ctx, cancel) })
 	e.loop(ctx)
 	close(e.ended)
