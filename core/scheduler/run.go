@@ -32,7 +32,7 @@ func (s *State) startRun(j *job, i uint32, h *hostState, a *shard.Assignment) {
 		j.State = workload.JobRunning
 		s.dirtyJob(j)
 	}
-	s.setTimer(timer{at: s.now + int64(s.cfg.LaunchTimeout), kind: timerLaunch, job: j, instance: i, run: t.run})
+	s.awaitLaunch(j, i, t.run)
 	h.shard.launches = append(h.shard.launches, shard.LaunchRun{Lease: a.Lease, HostID: h.ID, Launch: s.launch(j, i)})
 }
 

@@ -129,7 +129,10 @@ type State struct {
 
 	idempotency map[IdempotencyKey]*IdempotencyRecord
 	timers      timerHeap
-	timerOrder  uint64
+	launching   []launchWait // by time
+
+	launchingBound int // length of launching at which it is looked through
+	timerOrder     uint64
 
 	sweeping []*job // jobs with a sweep to go on with
 	moved    []*job // jobs whose waiting work changed in this Step
@@ -351,6 +354,9 @@ func (s *State) nextWake() int64 {
 	wake := int64(0)
 	if len(s.timers) > 0 {
 		wake = s.timers[0].at
+	}
+	if len(s.launching) > 0 && (wake == 0 || s.launching[0].at < wake) {
+		wake = s.launching[0].at
 	}
 	if s.demandOff {
 		due := s.entitledAt + int64(s.cfg.EntitlementPeriod)

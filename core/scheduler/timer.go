@@ -1,8 +1,6 @@
 package scheduler
 
 import (
-	"container/heap"
-
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -10,7 +8,7 @@ type timerKind uint8
 
 const (
 	timerBackoff timerKind = iota + 1 // an instance may be tried again
-	timerLaunch                       // a run without any word
+	timerLaunch                       // a run without any word, launched before the restart
 	timerKill                         // a kill without any word
 	timerDeadline
 	timerExpiry // of an ended job
@@ -36,31 +34,105 @@ type timer struct {
 	key      *IdempotencyRecord
 }
 
+func (t *timer) before(o *timer) bool { return t.at < o.at || (t.at == o.at && t.order < o.order) }
+
+// timerHeap is a binary heap with the earliest timer at 0. It is typed, unlike container/heap, which makes garbage of every timer.
 type timerHeap []timer
 
-func (h timerHeap) Len() int { return len(h) }
-func (h timerHeap) Less(a, b int) bool {
-	return h[a].at < h[b].at || (h[a].at == h[b].at && h[a].order < h[b].order)
+func (h *timerHeap) push(t timer) {
+	*h = append(*h, t)
+	all := *h
+	at := len(all) - 1
+	for at > 0 && t.before(&all[(at-1)/2]) {
+		all[at] = all[(at-1)/2]
+		at = (at - 1) / 2
+	}
+	all[at] = t
 }
-func (h timerHeap) Swap(a, b int) { h[a], h[b] = h[b], h[a] }
-func (h *timerHeap) Push(x any)   { *h = append(*h, x.(timer)) } //nolint:forcetypeassert // heap.Interface; only setTimer pushes
-func (h *timerHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	old[len(old)-1] = timer{}
-	*h = old[:len(old)-1]
-	return last
+
+func (h *timerHeap) pop() timer {
+	all := *h
+	first, last := all[0], all[len(all)-1]
+	all[len(all)-1] = timer{}
+	all = all[:len(all)-1]
+	*h = all
+	at := 0
+	for child := 1; child < len(all); child = 2*at + 1 {
+		if child+1 < len(all) && all[child+1].before(&all[child]) {
+			child++
+		}
+		if !all[child].before(&last) {
+			break
+		}
+		all[at] = all[child]
+		at = child
+	}
+	if len(all) > 0 {
+		all[at] = last
+	}
+	return first
 }
 
 func (s *State) setTimer(t timer) {
 	s.timerOrder++
 	t.order = s.timerOrder
-	heap.Push(&s.timers, t)
+	s.timers.push(t)
+}
+
+// launchWait is the reminder of a launch. There is one for every run, and all wait equally long, so they stand in a queue and not among
+// the timers.
+type launchWait struct {
+	at       int64
+	job      *job
+	instance uint32
+	run      uint32
+}
+
+// leastLaunchWaits is how long the queue may grow before it is looked through for runs that were heard of.
+const leastLaunchWaits = 1 << 14
+
+// awaitLaunch reminds of a run that was launched now. The queue is looked through whenever it has doubled since the last time, so it holds at
+// most twice the runs that are waited for, and a little more.
+func (s *State) awaitLaunch(j *job, i, run uint32) {
+	if len(s.launching) >= max(s.launchingBound, leastLaunchWaits) {
+		kept := make([]launchWait, 0, leastLaunchWaits)
+		for n := range s.launching {
+			if s.launching[n].open() {
+				kept = append(kept, s.launching[n])
+			}
+		}
+		s.launching, s.launchingBound = kept, 2*len(kept)
+	}
+	s.launching = append(s.launching, launchWait{at: s.now + int64(s.cfg.LaunchTimeout), job: j, instance: i, run: run})
+}
+
+// open reports whether the run was not heard of yet.
+func (w *launchWait) open() bool {
+	if int(w.instance) >= len(w.job.tasks) {
+		return false // erased
+	}
+	t := &w.job.tasks[w.instance]
+	return t.run == w.run && (t.runState == workload.RunPlaced || t.runState == workload.RunLaunching)
+}
+
+// fireLaunches takes from the front of the queue what is due or means nothing any more.
+func (s *State) fireLaunches() {
+	for len(s.launching) > 0 {
+		w := s.launching[0]
+		if w.open() && w.at > s.now {
+			return
+		}
+		s.launching[0] = launchWait{}
+		s.launching = s.launching[1:]
+		s.launchTimedOut(w.job, w.instance, w.run)
+	}
+	s.launching = nil
 }
 
 func (s *State) fireTimers() {
+	s.fireLaunches()
 	for len(s.timers) > 0 && s.timers[0].at <= s.now {
-		t := heap.Pop(&s.timers).(timer) //nolint:forcetypeassert // as above
+		t := s.timers.pop()
 		switch t.kind {
 		case timerBackoff:
 			s.backoffEnded(t.job, t.instance)
@@ -115,7 +187,7 @@ func (s *State) launchTimedOut(j *job, i, run uint32) {
 	switch {
 	case t.run != run || (t.runState != workload.RunPlaced && t.runState != workload.RunLaunching):
 	case t.host.shard == nil || !t.host.shard.ready:
-		s.setTimer(timer{at: s.now + int64(s.cfg.LaunchTimeout), kind: timerLaunch, job: j, instance: i, run: run})
+		s.awaitLaunch(j, i, run)
 	default:
 		s.kill(j, i, workload.ReasonLaunchTimeout)
 	}
