@@ -298,8 +298,8 @@ func (s *State) forgetHost(h *hostState) {
 
 func (s *State) daemonForget(j *job, h *hostState) {
 	i, there := j.daemonHome[h.ID]
-	if !there || j.tasks[i].state != workload.InstanceStopped {
-		return
+	if !there || j.tasks[i].state != workload.InstanceStopped || j.State.Terminal() {
+		return // an ended job keeps it until it is erased, which may be in this very Step
 	}
 	delete(j.daemonHome, h.ID)
 	s.setHome(&j.tasks[i], nil)
