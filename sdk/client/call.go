@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"math"
 	mathrand "math/rand/v2"
 	"time"
@@ -52,6 +53,7 @@ func (c *caller) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		for attempt := 0; ; attempt++ {
 			response, err := next(ctx, request)
+			err = plainOutage(ctx, err)
 			if err == nil || attempt+1 == attempts || connect.CodeOf(err) != connect.CodeUnavailable {
 				return response, err
 			}
@@ -64,6 +66,19 @@ func (c *caller) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			}
 		}
 	}
+}
+
+// plainOutage gives the error of a connection that was cut in the middle of a call the code that it has when there is none to begin with.
+// HTTP/2 makes of it whatever the server's end came to: often a cancellation that nobody asked for.
+func plainOutage(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || connect.IsWireError(err) {
+		return err
+	}
+	switch connect.CodeOf(err) {
+	case connect.CodeCanceled, connect.CodeUnknown, connect.CodeInternal, connect.CodeDataLoss:
+		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("the connection to the server was lost: %w", err))
+	}
+	return err
 }
 
 func (c *caller) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
