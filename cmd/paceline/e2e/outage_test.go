@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -40,12 +41,14 @@ func TestOutage(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = follower.Process.Kill() })
 	var waiting []*exec.Cmd
+	var said [rounds]bytes.Buffer
 	var files []string
 	for n := range rounds {
 		name := fmt.Sprintf("round-%d", n)
 		files = append(files, write(t, c.dir, name+".yaml", fmt.Sprintf("name: %s\nbatch: {max_running: 10}\ninstances: %d\ntask: {simulation: {duration: 0.3s}}\n", name, perRound)))
 		c.must("job", "run", files[n])
 		w := c.background("job", "run", files[n], "--wait")
+		w.Stderr = &said[n]
 		if err := w.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +58,7 @@ func TestOutage(t *testing.T) {
 	}
 	for n, w := range waiting {
 		if err := w.Wait(); err != nil {
-			t.Errorf("the command that waited for job %d ended with %v", n, err)
+			t.Errorf("the command that waited for job %d ended with %v:\n%s", n, err, &said[n])
 		}
 	}
 	seen := map[string]int{}
