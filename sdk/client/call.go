@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	mathrand "math/rand/v2"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -74,12 +75,13 @@ func plainOutage(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || connect.IsWireError(err) {
 		return err
 	}
-	switch connect.CodeOf(err) {
-	case connect.CodeCanceled, connect.CodeUnknown, connect.CodeInternal, connect.CodeDataLoss:
+	if slices.Contains(cutCodes, connect.CodeOf(err)) {
 		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("the connection to the server was lost: %w", err))
 	}
 	return err
 }
+
+var cutCodes = []connect.Code{connect.CodeCanceled, connect.CodeUnknown, connect.CodeInternal, connect.CodeDataLoss}
 
 func (c *caller) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
