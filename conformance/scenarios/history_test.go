@@ -47,6 +47,7 @@ func (h *history) do(format string, args ...any) {
 	h.lines = append(h.lines, line)
 	h.w.command(strings.Fields(line))
 	h.w.checkClusters()
+	h.w.checkCounts()
 }
 
 func (h *history) pick(what string, choices ...string) string {
@@ -59,7 +60,7 @@ func (h *history) number(what string, from, to int) int {
 
 func (h *history) random() {
 	cluster := h.pick("cluster", "c", "d")
-	switch h.number("op", 0, 17) {
+	switch h.number("op", 0, 24) {
 	case 0, 1, 2, 3:
 		h.submit()
 	case 4, 5, 6:
@@ -69,10 +70,10 @@ func (h *history) random() {
 	case 7, 8:
 		h.do("advance %dms", h.number("ms", 1, 20_000))
 	case 9:
-		h.do("crash")
+		h.do("crash lose=%d", h.number("lose", 0, 5))
 	case 10:
 		if job := h.anyJob(); job != "" {
-			h.do("%s %s", h.pick("end", "stop", "delete", "restart"), job)
+			h.do("%s %s", h.pick("end", "stop", "delete"), job)
 		}
 	case 11:
 		h.do("%s %s", h.pick("link", "disconnect", "reconnect"), cluster)
@@ -93,6 +94,36 @@ func (h *history) random() {
 		if hosts := h.w.clusters[cluster].hosts; len(hosts) > 0 {
 			h.do("%s %s/%s", h.pick("drain", "drain", "undrain"), cluster, hosts[h.number("host", 0, len(hosts)-1)].Name)
 		}
+	default:
+		h.seldom(cluster)
+	}
+}
+
+// seldom draws what few histories of a real cell have in them.
+func (h *history) seldom(cluster string) {
+	switch h.number("seldom", 0, 7) {
+	case 0:
+		if job := h.anyJob(); job != "" {
+			h.do("restart %s batch=%d", job, h.number("batch", 1, 8))
+		}
+	case 1:
+		if job := h.anyJob(); job != "" {
+			h.do("%s %s/%s", h.pick("health", "healthy", "healthy", "unhealthy"), job, h.pick("which", "0", "1", "*"))
+		}
+	case 2: // a name that was used before, perhaps by a job that has ended
+		if h.jobs > 0 {
+			h.run(h.number("again", 1, h.jobs))
+		}
+	case 3:
+		h.do("plan p n=%d cpu=%d%s", h.number("n", 0, 5), h.number("cpu", 0, 9)*100, h.pick("flavour", "", " gang", " on=d", " big=0:700"))
+	case 4:
+		h.do("%s %s", h.pick("shard", "reattach", "hang", "unhang"), cluster)
+	case 5: // the disk is slow: what a later crash loses was never seen outside
+		h.do("hold")
+	case 6:
+		h.do("commit")
+	case 7: // ended jobs and hosts that left are forgotten, and so are idempotency keys
+		h.do("advance %dm", h.number("minutes", 1, 90))
 	}
 }
 
@@ -103,9 +134,19 @@ func (h *history) submit() {
 			pools = append(pools, p.Path)
 		}
 	}
+	if h.number("key", 0, 5) == 0 { // few keys, so that they meet again
+		h.do("run k%d n=%d cpu=100 key=k%d", h.jobs, h.number("n", 1, 2), h.number("which", 0, 2))
+		return
+	}
 	h.jobs++
+	h.runIn(h.jobs, pools)
+}
+
+func (h *history) run(number int) { h.runIn(number, []string{"/default"}) }
+
+func (h *history) runIn(number int, pools []string) {
 	kind := h.pick("kind", "batch", "batch", "batch", "service", "daemon")
-	line := fmt.Sprintf("run j%d kind=%s pool=%s n=%d cpu=%d mem=%d priority=%d retries=%d", h.jobs, kind,
+	line := fmt.Sprintf("run j%d kind=%s pool=%s n=%d cpu=%d mem=%d priority=%d retries=%d", number, kind,
 		h.pick("pool", pools...), h.number("n", 1, 6), h.number("cpu", 0, 6)*100, h.number("mem", 0, 3)*100, h.number("priority", 0, 2), h.number("retries", 0, 3))
 	if kind != "daemon" && h.number("gang", 0, 3) == 0 {
 		line += " gang"
@@ -126,7 +167,9 @@ func (h *history) anyJob() string {
 
 // mend makes the clusters healthy and large and lets every batch job run out: all of them must end, and every service must run.
 func (h *history) mend() {
+	h.do("commit")
 	for _, name := range h.w.clusterNames() {
+		h.do("unhang %s", name)
 		h.do("mortal %s", name)
 		h.do("unmute %s", name)
 		h.do("reconnect %s", name)
@@ -151,9 +194,10 @@ func (h *history) mend() {
 			case j.State.Terminal(), h.mayWait(j):
 			case j.Spec.Kind == workload.Batch || j.Goal != scheduler.GoalRun:
 				open++
-				h.do("finish %s/*", j.Spec.Name)
-			case j.ByRun[workload.RunRunning] != j.Instances && j.Spec.Kind == workload.Service:
+				h.do("finish %s:%s/*", j.PoolPath, j.Spec.Name)
+			case j.Spec.Kind == workload.Service && (j.ByRun[workload.RunRunning] != j.Instances || j.Restart.Batch > 0):
 				open++ // a daemon may wait for room on its host for ever
+				h.do("healthy %s:%s/*", j.PoolPath, j.Spec.Name)
 			}
 		}
 		if open == 0 {
@@ -214,5 +258,44 @@ func (w *world) checkClusters() {
 				w.fatal(fmt.Sprintf("host %s/%s holds %d of %d", name, host.Name, used[host.Name], host.Capacity["cpu_milli"]))
 			}
 		}
+	}
+}
+
+// checkCounts holds the sums that are kept against what they sum, and the reasons for waiting against what waits.
+func (w *world) checkCounts() {
+	reader := w.state.Reader()
+	jobs, _ := reader.Jobs(0, 1<<20, scheduler.JobFilter{})
+	live, pending := 0, 0
+	for _, j := range jobs {
+		for state := range j.ByRun {
+			if workload.RunState(state).Live() {
+				live += int(j.ByRun[state])
+			}
+		}
+		if j.State.Terminal() {
+			continue
+		}
+		queued := int(j.ByState[workload.InstancePending] + j.ByState[workload.InstanceAdmitted])
+		pending += queued
+		if j.Goal != scheduler.GoalRun {
+			continue
+		}
+		explained := 0
+		e, _ := reader.Explain(j.ID)
+		for _, r := range e.Reasons {
+			explained += r.Instances
+			if r.Message == "" {
+				w.fatal(fmt.Sprintf("job %s waits for %s without a word", j.Spec.Name, r.Kind))
+			}
+		}
+		if waiting := queued + int(j.ByState[workload.InstanceBackingOff]); explained != waiting {
+			w.fatal(fmt.Sprintf("job %s: %d instances wait, and %d are explained:\n%s", j.Spec.Name, waiting, explained, w.showExplanation(j.Spec.Name)))
+		}
+		if w := int(j.Spec.MaxRunning); w > 0 && int(j.ByState[workload.InstanceActive]+j.ByState[workload.InstanceAdmitted]) > w && j.Spec.Kind == workload.Batch {
+			panic(fmt.Sprintf("job %s lets more than %d live at once", j.Spec.Name, w))
+		}
+	}
+	if cell := reader.Cell(); cell.LiveRuns != live || cell.Pending != pending {
+		w.fatal(fmt.Sprintf("the cell counts %d live runs and %d pending instances; there are %d and %d", cell.LiveRuns, cell.Pending, live, pending))
 	}
 }

@@ -299,8 +299,9 @@ func (w *world) health(verb string, a arguments) string {
 
 // eachLive visits the live runs of "job/instance", or of all instances with "job/*".
 func (w *world) eachLive(which string, visit func(workload.RunID, scheduler.TaskView)) {
-	name, instance, _ := strings.Cut(which, "/")
-	job := w.job(name)
+	at := strings.LastIndex(which, "/")
+	instance := which[at+1:]
+	job := w.job(which[:at])
 	for i := range job.Instances {
 		if instance != "*" && instance != strconv.Itoa(int(i)) {
 			continue
@@ -464,8 +465,13 @@ func mapOf(m map[string]int) map[string]string {
 	return keys
 }
 
+// job finds the newest job of a name; "/pool:name" tells apart those of different pools.
 func (w *world) job(name string) scheduler.JobView {
-	jobs, _ := w.state.Reader().Jobs(0, 1<<20, scheduler.JobFilter{Name: name})
+	filter := scheduler.JobFilter{Name: name}
+	if pool, short, ok := strings.Cut(name, ":"); ok {
+		filter = scheduler.JobFilter{Name: short, Pools: []workload.PoolID{w.pool(pool).Pool.ID}}
+	}
+	jobs, _ := w.state.Reader().Jobs(0, 1<<20, filter)
 	if len(jobs) == 0 {
 		w.fatal(fmt.Sprintf("no job %s", name))
 	}

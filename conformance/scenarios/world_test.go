@@ -68,7 +68,7 @@ type clusterRun struct {
 func newWorld(t *testing.T) *world {
 	w := &world{
 		fatal: func(message string) { t.Helper(); t.Fatal(message) }, now: int64(time.Second), clusters: map[string]*cluster{}, image: scheduler.NewImage(),
-		cfg: scheduler.Config{Cell: "test", Seed: 1, JobRetention: time.Hour},
+		cfg: scheduler.Config{Cell: "test", Seed: 1, JobRetention: time.Hour, IdempotencyWindow: 2 * time.Hour},
 	}
 	w.boot()
 	return w

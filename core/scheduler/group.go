@@ -84,7 +84,7 @@ func (s *State) flush() {
 	b := groupBuilder{state: s}
 	for n := range s.dirty {
 		e := &s.dirty[n]
-		b.begin()
+		b.begin(len(s.dirty) - n)
 		for _, w := range e.with {
 			b.put(w)
 		}
@@ -176,7 +176,12 @@ type groupBuilder struct {
 	unitWrites, unitChanges, unitBytes int // where the present unit began
 }
 
-func (b *groupBuilder) begin() {
+// begin starts a unit; left is how many more are to come at most, itself included.
+func (b *groupBuilder) begin(left int) {
+	if b.writes == nil && left > 1 { // a task has a record, and at its end one more for the history
+		b.writes = make([]Write, 0, min(2*left, maxOpsPerGroup)+2*MaxRunsKept)
+		b.changes = make([]Change, 0, min(left, maxOpsPerGroup))
+	}
 	b.unitWrites, b.unitChanges, b.unitBytes = len(b.writes), len(b.changes), b.bytes
 }
 
@@ -194,8 +199,8 @@ func (b *groupBuilder) end() {
 	if b.unitWrites == 0 || (len(b.writes) <= maxOpsPerGroup && b.bytes <= maxBytesPerGroup) {
 		return
 	}
-	unit := append([]Write(nil), b.writes[b.unitWrites:]...)
-	changes := append([]Change(nil), b.changes[b.unitChanges:]...)
+	unit := append(make([]Write, 0, maxOpsPerGroup+2*MaxRunsKept), b.writes[b.unitWrites:]...)
+	changes := append(make([]Change, 0, maxOpsPerGroup), b.changes[b.unitChanges:]...)
 	size := b.bytes - b.unitBytes
 	b.writes, b.changes = b.writes[:b.unitWrites], b.changes[:b.unitChanges]
 	b.close()

@@ -214,6 +214,7 @@ func (sh *shardState) giveBack(assignments []shard.Assignment) {
 func (s *State) workPlaced(sh *shardState, w *placeWork, r *shard.PlaceResult) {
 	p := &w.parts[0]
 	rest := p.instances
+	sh.launches = slices.Grow(sh.launches, len(r.Assignments))
 	for n := range r.Assignments {
 		a := &r.Assignments[n]
 		h := s.hosts[a.Host]

@@ -6,6 +6,7 @@ import (
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/lifecycle"
 	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -303,14 +304,9 @@ func (s *State) launch(j *job, i uint32) driver.Launch {
 		Run: j.runID(i), Command: tmpl.Command, Labels: tmpl.Labels, Health: tmpl.Health, KillGrace: tmpl.KillGrace,
 		Simulation: tmpl.Simulation,
 	}
-	needs := j.needs(i)
-	l.Needs = make(map[string]int64, 4)
-	for k, q := range needs {
-		if q != 0 {
-			l.Needs[s.names.Name(resourceKind(k))] = q
-		}
-	}
-	l.Devices, l.DeviceMilli = devicesOf(t.devices, needs)
+	c := j.classOf(i)
+	l.Needs = s.namedNeeds(c)
+	l.Devices, l.DeviceMilli = devicesOf(t.devices, &c.class.Needs)
 	for n, p := range t.ports() {
 		l.Ports = append(l.Ports, driver.AssignedPort{Name: tmpl.Ports[n].Name, Number: p})
 	}
@@ -330,4 +326,17 @@ func retryDelay(previous time.Duration) time.Duration {
 		return shortestRetry
 	}
 	return min(previous*2, longestRetry)
+}
+
+// namedNeeds spells the needs of a class out, once for all its launches, which only read them.
+func (s *State) namedNeeds(c *jobClass) map[string]int64 {
+	if c.named == nil {
+		c.named = make(map[string]int64, 4)
+		for k, q := range c.class.Needs {
+			if q != 0 {
+				c.named[s.names.Name(resource.Kind(k))] = q
+			}
+		}
+	}
+	return c.named
 }

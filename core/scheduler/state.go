@@ -128,6 +128,7 @@ type State struct {
 	outboxed  int // tasks in outbox
 
 	idempotency map[IdempotencyKey]*IdempotencyRecord
+	steps       uint64
 	timers      timerHeap
 	launching   []launchWait // by time
 
@@ -180,9 +181,16 @@ type job struct {
 	daemonHome map[workload.HostID]uint32 // a daemon's instance for each host that matched and is not forgotten
 	spare      []uint32                   // a daemon's instances whose hosts were forgotten
 	expiring   bool
+	spelled    spelled
 	planned    bool // made for a plan alone: it has classes and no instances
 
 	older, newer *job // of the same name
+}
+
+// spelled holds what the environment of every run of a job repeats.
+type spelled struct {
+	step                uint64 // for which it holds: a pool's path may change
+	id, pool, instances string
 }
 
 // jobClass is the part of a job whose instances placement cannot tell apart. Class 0 is the template's; each distinct set of
@@ -195,8 +203,9 @@ type jobClass struct {
 	// waiting instances are fresh.. (class 0: every instance from fresh on that no other class owns) and returned, in order of return.
 	fresh    uint32
 	returned []uint32
-	waiting  uint32          // PENDING instances of the class
-	total    resource.Vector // of a gang: the needs of all its members together
+	waiting  uint32           // PENDING instances of the class
+	total    resource.Vector  // of a gang: the needs of all its members together
+	named    map[string]int64 // its needs by name, once launched
 
 	// After a refusal by every shard the class waits for room.
 	blocked   bool
@@ -320,6 +329,7 @@ func (Reply) effect()   {}
 func (s *State) Step(now int64, events []Event) Output {
 	s.now = max(s.now, now)
 	s.out = Output{}
+	s.steps++
 	s.fireTimers()
 	for _, e := range events {
 		switch e := e.(type) {

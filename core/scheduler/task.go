@@ -321,8 +321,6 @@ func (j *job) goal(i uint32) lifecycle.Goal {
 	return lifecycle.Run
 }
 
-func resourceKind(k int) resource.Kind { return resource.Kind(k) }
-
 // devicesOf spells a device set out for a driver.
 func devicesOf(set placement.DeviceSet, needs *resource.Vector) (devices []int, milli int64) {
 	if set == 0 {
@@ -344,10 +342,13 @@ func (j *job) environment(s *State, i uint32, o *workload.Override) map[string]s
 	}
 	env := make(map[string]string, size)
 	env["PACELINE_JOB"] = j.spec.Name
-	env["PACELINE_JOB_ID"] = j.ID.String()
-	env["PACELINE_POOL"] = s.pools.Path(j.spec.Pool)
+	if j.spelled.step != s.steps {
+		j.spelled = spelled{s.steps, j.ID.String(), s.pools.Path(j.spec.Pool), strconv.Itoa(len(j.tasks))}
+	}
+	env["PACELINE_JOB_ID"] = j.spelled.id
+	env["PACELINE_POOL"] = j.spelled.pool
 	env["PACELINE_INSTANCE"] = strconv.Itoa(int(i))
-	env["PACELINE_INSTANCES"] = strconv.Itoa(len(j.tasks))
+	env["PACELINE_INSTANCES"] = j.spelled.instances
 	if j.spec.Gang {
 		env["PACELINE_GANG_RANK"] = env["PACELINE_INSTANCE"]
 		env["PACELINE_GANG_SIZE"] = env["PACELINE_INSTANCES"]
