@@ -78,6 +78,9 @@ func (im *Image) Apply(w Write) {
 
 func (im *Image) applyTask(r TaskRecord, deleted bool) {
 	j := im.job(r.Job)
+	if j.Tasks == nil && j.Spec != nil && !deleted { // in one piece: growing a million records would leave several times as many behind
+		j.Tasks = make([]TaskRecord, 0, j.Spec.Instances)
+	}
 	for len(j.Tasks) <= int(r.Instance) {
 		if deleted {
 			return
