@@ -176,6 +176,9 @@ func (s *State) warnings(spec *workload.JobSpec) []string {
 	if len(s.shards) == 0 {
 		w = append(w, "no cluster is connected: the job waits until one is")
 	}
+	if len(spec.Template.Command) == 0 && len(spec.Placement.Clusters) == 0 {
+		w = append(w, "it has no command, so only a simulated cluster can run it: name one in placement.clusters")
+	}
 	if spec.Kind == workload.Daemon && spec.Instances > 0 {
 		w = append(w, "instances is ignored for a daemon: it runs once on every matching host")
 	}

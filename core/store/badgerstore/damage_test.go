@@ -117,7 +117,7 @@ func mustRefuse(t *testing.T, dir, file string) {
 		_ = s.Close()
 		t.Fatalf("the damage was not seen; %d of %d records are there", n, imageRecords)
 	}
-	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "paceline backup restore") {
+	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "paceline server restore") {
 		t.Fatalf("the error does not say what and how to mend: %v", err)
 	}
 }

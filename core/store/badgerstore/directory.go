@@ -103,7 +103,7 @@ func corrupt(path string, detail any) error {
 	return fmt.Errorf("%w: %s: %v; %s", store.ErrCorrupt, path, detail, restoreHint)
 }
 
-const restoreHint = "move the data directory away and restore the last backup into an empty one with: paceline backup restore --data-dir <dir> <file>"
+const restoreHint = "move the data directory away and restore the last backup into an empty one with: paceline server restore --data-dir <dir> <file>"
 
 // explainOpen sorts an error of opening. Badger flattens most causes into text, so text is what there is to go by.
 func explainOpen(dir string, err error) error {
