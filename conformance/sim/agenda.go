@@ -28,14 +28,14 @@ func (a *agenda) next() (int64, bool) {
 }
 
 func (a *agenda) pop() appointment {
-	return heap.Pop(&a.heap).(appointment) //nolint:forcetypeassert // heap.Interface; only add pushes
+	return heap.Pop(&a.heap).(appointment) //nolint:errcheck,forcetypeassert // heap.Interface; only add pushes
 }
 
 type appointments []appointment
 
 func (h appointments) Len() int      { return len(h) }
 func (h appointments) Swap(a, b int) { h[a], h[b] = h[b], h[a] }
-func (h *appointments) Push(x any)   { *h = append(*h, x.(appointment)) } //nolint:forcetypeassert // as above
+func (h *appointments) Push(x any)   { *h = append(*h, x.(appointment)) } //nolint:errcheck,forcetypeassert // as above
 func (h appointments) Less(a, b int) bool {
 	return h[a].at < h[b].at || (h[a].at == h[b].at && h[a].order < h[b].order)
 }

@@ -212,7 +212,7 @@ func (p *process) make(call shard.Call) error {
 	case shard.LaunchCall:
 		p.w.judge.launching(p.c, call.Launches)
 		if err = p.conn.Launch(ctx, call.Launches); err == nil {
-			p.w.truth.launched(p.c, call.Launches)
+			p.w.truth.launched(call.Launches)
 		}
 	case shard.KillCall:
 		p.w.judge.killing(call.Kills)

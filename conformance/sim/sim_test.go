@@ -25,7 +25,7 @@ var (
 // brief are the options of a seed in the everyday tests: as Draw has them, but for a shorter time.
 func brief(seed uint64) Options {
 	o := Draw(seed)
-	o.Safety, o.FullEvery = 5*time.Minute, 8
+	o.Safety, o.FullEvery = 3*time.Minute, 8
 	return o
 }
 
@@ -43,13 +43,13 @@ func traceOf(t *testing.T, o Options) string {
 	t.Helper()
 	folder := *outFlag
 	if folder == "" {
-		made, err := os.MkdirTemp("", "paceline-sim-") // outlives the test: somebody is to read it
+		made, err := os.MkdirTemp("", "paceline-sim-") //nolint:usetesting // it outlives the test: somebody is to read it
 		if err != nil {
 			t.Fatal(err)
 		}
 		folder = made
 	}
-	file, err := os.Create(filepath.Join(folder, fmt.Sprintf("seed-%d.txt", o.Seed)))
+	file, err := os.Create(filepath.Join(folder, fmt.Sprintf("seed-%d-%v.txt", o.Seed, o.Safety)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +91,7 @@ func TestFixedSeeds(t *testing.T) {
 }
 
 func TestFreshSeeds(t *testing.T) {
+	t.Parallel()
 	first := uint64(time.Now().UnixNano()) % 1e12
 	t.Logf("seeds %d to %d", first, first+9)
 	for seed := first; seed < first+10; seed++ {
@@ -198,7 +199,7 @@ func setSomething(t *testing.T, v reflect.Value) {
 // TestFailuresTellTheSeed looks at what somebody sees whose change breaks something.
 func TestFailuresTellTheSeed(t *testing.T) {
 	o := brief(3)
-	o.Interpose = &Interposer{Log: func(parts []scheduler.ChangesRecord) []scheduler.ChangesRecord { return parts[:0:0] }}
+	o.Interpose = &Interposer{Log: repeatRevision}
 	_, err := Run(o)
 	var failure *Failure
 	if !errors.As(err, &failure) || failure.Options.Seed != 3 || !strings.HasPrefix(err.Error(), "seed 3: ") {

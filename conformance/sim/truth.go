@@ -25,7 +25,7 @@ func newTruth(w *world) *truth {
 	}
 }
 
-func (t *truth) launched(c *cluster, launches []driver.Launch) {
+func (t *truth) launched(launches []driver.Launch) {
 	for n := range launches {
 		if t.launches[launches[n].Run] == nil {
 			t.w.report.Runs++

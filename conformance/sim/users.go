@@ -376,6 +376,7 @@ func (u *users) mayWait(j *scheduler.JobView) bool {
 			return true
 		case scheduler.PendingNeverFits, scheduler.PendingPlacement, scheduler.PendingNoMatchingHost, scheduler.PendingNoShard:
 			return picky
+		case scheduler.PendingBackoff, scheduler.PendingWindow, scheduler.PendingBeingPlaced: // these pass
 		}
 	}
 	return false

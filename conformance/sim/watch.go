@@ -52,7 +52,8 @@ func (r *watcher) look() bool {
 
 // catchUp reads to the end, which must be the end of what was made durable.
 func (r *watcher) catchUp() {
-	for r.look() { //nolint:revive // reading is all there is to do
+	for more := true; more; {
+		more = r.look()
 	}
 	if r.read != len(r.w.judge.log) {
 		r.w.fail("the %s watcher has seen %d of %d revisions", r.name, r.read, len(r.w.judge.log))

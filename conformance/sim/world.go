@@ -56,6 +56,7 @@ func Run(opts Options) (report Report, err error) {
 			w.trace("FAILED: %s", r.Message)
 			err = r
 		default: // a broken invariant of the program itself
+			w.trace("FAILED: panic: %v", r)
 			err = w.failure(fmt.Sprintf("panic: %v\n%s", r, debug.Stack()))
 		}
 	}()
@@ -129,8 +130,8 @@ func (l *link) send(do func()) {
 	l.w.agenda.add(l.last, do)
 }
 
-// runUntil lets everything happen that is due up to a time, or until enough says so.
-func (w *world) runUntil(end int64, enough func() bool) {
+// runUntil lets everything happen that is due up to a time.
+func (w *world) runUntil(end int64) {
 	for {
 		next := int64(math.MaxInt64)
 		if at, ok := w.agenda.next(); ok {
@@ -154,9 +155,6 @@ func (w *world) runUntil(end int64, enough func() bool) {
 			due.advance()
 		} else {
 			w.agenda.pop().do()
-		}
-		if enough != nil && enough() {
-			return
 		}
 	}
 }
@@ -191,7 +189,7 @@ func (w *world) suffer() {
 	for _, watcher := range w.watchers {
 		watcher.start()
 	}
-	w.runUntil(origin+int64(w.opts.Safety), nil)
+	w.runUntil(origin + int64(w.opts.Safety))
 }
 
 // mend is the second phase: what went wrong is made good, and all that can run must run.
@@ -199,7 +197,7 @@ func (w *world) mend() {
 	w.calm = true
 	w.trace("--- faults stop")
 	w.cell.mend()
-	w.runUntil(w.now+int64(time.Minute), nil)
+	w.runUntil(w.now + int64(time.Minute))
 	for _, c := range w.clusters {
 		c.mend()
 	}
@@ -213,7 +211,7 @@ func (w *world) finish() {
 	w.users.stopAll()
 	w.settle("something is left of work that was stopped", w.remains)
 	w.now += int64(time.Minute) // the watchers have their time
-	w.runUntil(w.now, nil)
+	w.runUntil(w.now)
 	for _, watcher := range w.watchers {
 		watcher.catchUp()
 	}
@@ -221,11 +219,11 @@ func (w *world) finish() {
 	w.cell.compareStore()
 }
 
-// settle runs until open finds nothing more, looking every virtual second.
+// settle runs until open finds nothing more, looking every few virtual seconds.
 func (w *world) settle(complaint string, open func() string) {
 	end := w.now + int64(w.opts.Mend)
 	for {
-		w.runUntil(w.now+int64(time.Second), nil)
+		w.runUntil(w.now + int64(5*time.Second))
 		rest := open()
 		if rest == "" {
 			return
