@@ -1,12 +1,9 @@
 package simpack
 
 import (
-	"compress/gzip"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/paceline-sched/paceline/cmd/paceline/internal/tracefile"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -111,11 +109,11 @@ func (f *flags) options() ([]Options, error) {
 	if !(f.demand > 0 && f.demand <= MaxDemand) {
 		return nil, fmt.Errorf("--demand %v: it must be above 0 and at most %v", f.demand, MaxDemand)
 	}
-	hosts, err := readFile(f.hosts, ReadHosts)
+	hosts, err := tracefile.ReadFile(f.hosts, ReadHosts)
 	if err != nil {
 		return nil, fmt.Errorf("--hosts: %w", err)
 	}
-	tasks, err := readFile(f.pods, ReadTasks)
+	tasks, err := tracefile.ReadFile(f.pods, ReadTasks)
 	if err != nil {
 		return nil, fmt.Errorf("--pods: %w", err)
 	}
@@ -124,22 +122,6 @@ func (f *flags) options() ([]Options, error) {
 		runs = append(runs, Options{Hosts: hosts, Tasks: tasks, Policy: workload.Strategy(p), Seeds: seeds, Demand: f.demand})
 	}
 	return runs, nil
-}
-
-func readFile[T any](path string, read func(io.Reader, string) ([]T, error)) (list []T, err error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the operation and the file already
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	if !strings.HasSuffix(path, ".gz") {
-		return read(file, path)
-	}
-	plain, err := gzip.NewReader(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: unpack: %w", path, err)
-	}
-	return read(plain, path)
 }
 
 // parseSeeds reads a list of numbers and ranges.

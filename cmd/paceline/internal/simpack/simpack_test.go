@@ -134,17 +134,17 @@ func TestBadInputIsLocated(t *testing.T) {
 		read        func(io.Reader) error
 		input, want string
 	}{
-		{hosts, "", "h.csv:1: the file is empty"},
-		{hosts, "sn,cpu_milli,memory_mib,gpu\n", "h.csv:1: column model is missing"},
-		{hosts, hostHeader + "a,1,1,1,X\nb,one,1,1,X\n", `h.csv:3: column cpu_milli: "one"`},
-		{hosts, hostHeader + "a,1,-1,1,X\n", "h.csv:2: column memory_mib"},
-		{hosts, hostHeader + "a,1,1,17,X\n", "h.csv:2: column gpu"},
-		{hosts, hostHeader + "a,1,1,1,X\na,1,1,1,X\n", `h.csv:3: column sn: host "a" appears twice`},
-		{hosts, hostHeader + "a,1,1\n", "h.csv: record on line 2: wrong number of fields"},
-		{tasks, taskHeader + "a,99999999999999999999,1,1,1\n", "p.csv:2: column cpu_milli"},
-		{tasks, taskHeader + "a,1,1,1,0\n", "p.csv:2: column gpu_milli: a task with a GPU"},
-		{tasks, taskHeader + "a,1,1,2,500\n", "p.csv:2: column gpu_milli: a task with 2 GPUs"},
-		{tasks, taskHeader + "a,1,1,1,1001\n", "p.csv:2: column gpu_milli"},
+		{hosts, "", "h.csv:1:1: the file is empty"},
+		{hosts, "sn,cpu_milli,memory_mib,gpu\n", "h.csv:1:1: column model is missing"},
+		{hosts, hostHeader + "a,1,1,1,X\nb,one,1,1,X\n", `h.csv:3:3: column cpu_milli: "one"`},
+		{hosts, hostHeader + "a,1,-1,1,X\n", "h.csv:2:5: column memory_mib"},
+		{hosts, hostHeader + "a,1,1,17,X\n", "h.csv:2:7: column gpu"},
+		{hosts, hostHeader + "a,1,1,1,X\na,1,1,1,X\n", `h.csv:3:1: column sn: host "a" appears twice`},
+		{hosts, hostHeader + "a,1,1\n", "h.csv:2:1: wrong number of fields"},
+		{tasks, taskHeader + "a,99999999999999999999,1,1,1\n", "p.csv:2:3: column cpu_milli"},
+		{tasks, taskHeader + "a,1,1,1,0\n", "p.csv:2:9: column gpu_milli: a task with a GPU"},
+		{tasks, taskHeader + "a,1,1,2,500\n", "p.csv:2:9: column gpu_milli: a task with 2 GPUs"},
+		{tasks, taskHeader + "a,1,1,1,1001\n", "p.csv:2:9: column gpu_milli"},
 	}
 	for _, c := range cases {
 		if err := c.read(strings.NewReader(c.input)); err == nil || !strings.HasPrefix(err.Error(), c.want) {
@@ -293,7 +293,7 @@ func TestCommandRefuses(t *testing.T) {
 		{"-o yaml", `--output "yaml"`},
 		{"--plot out.gif", "must end in .svg"},
 		{"--pods nowhere.csv", "--pods: open nowhere.csv"},
-		{"--hosts " + podsFile, podsFile + ":1: column sn is missing"},
+		{"--hosts " + podsFile, podsFile + ":1:1: column sn is missing"},
 		{"surplus", "unknown command"},
 	}
 	for _, c := range cases {
