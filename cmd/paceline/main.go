@@ -17,6 +17,7 @@ import (
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/config"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/server"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/simpack"
+	"github.com/paceline-sched/paceline/cmd/paceline/internal/simrun"
 )
 
 // version is set when the binary is linked.
@@ -38,7 +39,7 @@ func run() int {
 		Now:         time.Now,
 		Terminal:    term.IsTerminal(int(os.Stdout.Fd())) && term.IsTerminal(int(os.Stderr.Fd())),
 		Servers:     server.NewCommands(server.Defaults{DataDir: config.DataDir(os.Getenv), Version: buildVersion()}),
-		Simulations: []*cobra.Command{simpack.NewCommand()},
+		Simulations: []*cobra.Command{simpack.NewCommand(), simrun.NewCommand()},
 	}, os.Args[1:])
 }
 

@@ -63,7 +63,8 @@ var packageRules = []packageRule{
 	{"cmd/paceline", []string{"core/...", "policies/...", "federation/...", "hostmanagers/...", "sdk/...", "cmd/paceline/..."}, "all wiring is here"},
 	{"cmd/paceline/e2e", []string{"sdk/...", "cmd/paceline/internal/..."}, "judges the binary from outside; it only builds what is inside"},
 	{"cmd/paceline/internal/server", []string{"core/...", "policies/...", "federation/...", "hostmanagers/...", "sdk/...", "cmd/paceline/internal/..."}, "all wiring is here"},
-	{"cmd/paceline/internal/simpack", []string{"core/resource", "core/workload", "core/host", "core/placement"}, "an experiment on the real placement"},
+	{"cmd/paceline/internal/simpack", []string{"core/resource", "core/workload", "core/host", "core/placement", "cmd/paceline/internal/tracefile"}, "an experiment on the real placement"},
+	{"cmd/paceline/internal/simrun", []string{"core/resource", "core/workload", "core/respool", "core/placement", "core/driver", "core/shard", "core/scheduler", "hostmanagers/simulated", "cmd/paceline/internal/tracefile"}, "an experiment on a real cell without engine and store"},
 	{"cmd/paceline/internal/...", []string{"sdk/...", "cmd/paceline/internal/..."}, "verbs speak to servers through the public API, as any user's program does"},
 
 	{"conformance/tidy", nil, "judges the tree as text"},
@@ -93,7 +94,7 @@ var libraries = []library{
 	{"google.golang.org/genproto", []string{"core/api/...", "sdk/...", "cmd/paceline/internal/..."}, "error details"},
 	{"github.com/prometheus", []string{"core/telemetry", "core/api/...", "core/engine"}, "metrics have one registry"},
 	{"github.com/spf13", []string{"cmd/paceline/..."}, "flags belong to the command line"},
-	{"gonum.org/v1/plot", []string{"cmd/paceline/internal/simpack"}, "plots are drawn by the simulator only"},
+	{"gonum.org/v1/plot", []string{"cmd/paceline/internal/simpack", "cmd/paceline/internal/simrun"}, "plots are drawn by the simulator only"},
 	{"go.yaml.in/yaml", []string{"core/api/...", "cmd/paceline/..."}, "configuration files are read at the edges"},
 	{"golang.org/x/term", []string{"cmd/paceline/..."}, "terminals are the command line's"},
 	{"golang.org/x/sys", []string{"hostmanagers/local/...", "core/store/badgerstore", "core/api/...", "cmd/paceline/..."}, "system calls stay in shells"},

@@ -1,0 +1,5 @@
+//go:build !race
+
+package simrun_test
+
+const raceEnabled = false
