@@ -112,7 +112,14 @@ type Subscription struct {
 	codec  *record.Codec
 	after  uint64
 	match  func(*scheduler.Change) bool
+	found  []found // scratch; at most what one page holds
 	closed bool
+}
+
+// found is a change that matches, where the event log has it.
+type found struct {
+	revision uint64
+	change   *scheduler.Change
 }
 
 // Revision is the newest durable revision.
@@ -175,14 +182,7 @@ func (s *Subscription) Next(ctx context.Context) (Events, error) {
 		if err != nil {
 			return Events{}, err
 		}
-		out := Events{Revision: s.after}
-		for n := range parts {
-			for m := range parts[n].Changes {
-				if c := &parts[n].Changes[m]; s.match(c) {
-					out.Changes = append(out.Changes, Event{Revision: parts[n].Sequence, Change: *c})
-				}
-			}
-		}
+		out := Events{Revision: s.after, Changes: s.matching(parts)}
 		if len(out.Changes) > 0 {
 			return out, nil
 		}
@@ -198,6 +198,28 @@ func (s *Subscription) Next(ctx context.Context) (Events, error) {
 			return out, ctx.Err()
 		}
 	}
+}
+
+// matching copies the changes that match, into a slice of the right length: ten watchers of everything would otherwise make most of a busy
+// cell's garbage.
+func (s *Subscription) matching(parts []scheduler.ChangesRecord) []Event {
+	for n := range parts {
+		for m := range parts[n].Changes {
+			if c := &parts[n].Changes[m]; s.match(c) {
+				s.found = append(s.found, found{parts[n].Sequence, c})
+			}
+		}
+	}
+	if len(s.found) == 0 {
+		return nil
+	}
+	events := make([]Event, len(s.found))
+	for n, f := range s.found {
+		events[n] = Event{Revision: f.revision, Change: *f.change}
+	}
+	clear(s.found)
+	s.found = s.found[:0]
+	return events
 }
 
 // page returns the next parts of the event log and moves on behind them. When there are none it returns what to wait for.
