@@ -51,21 +51,15 @@ func Next(goal Goal, state workload.InstanceState, killing bool) Action {
 	if state == workload.InstanceActive && killing {
 		return None
 	}
-	switch goal {
-	case Run, Renew:
-		switch {
-		case state == workload.InstancePending:
-			return Enqueue
-		case state == workload.InstanceActive && goal == Renew:
-			return Kill
-		}
-	case Stop:
-		switch state {
-		case workload.InstanceActive:
-			return Kill
-		case workload.InstancePending, workload.InstanceAdmitted, workload.InstanceBackingOff:
-			return Halt
-		}
+	switch {
+	case state.Terminal():
+		return None
+	case state == workload.InstanceActive && goal != Run:
+		return Kill
+	case state != workload.InstanceActive && goal == Stop:
+		return Halt
+	case state == workload.InstancePending:
+		return Enqueue
 	}
 	return None
 }
@@ -98,25 +92,16 @@ type Verdict struct {
 //	KILLED, LOST, PREEMPTED   BACKING_OFF, not counted    BACKING_OFF, not counted
 //	  by anything else
 func After(e Ending) Verdict {
-	switch e.State {
-	case workload.RunSucceeded:
-		if e.Kind == workload.Batch {
-			return Verdict{State: workload.InstanceDone}
-		}
-		return Verdict{State: workload.InstanceBackingOff, Reason: e.Reason}
-	case workload.RunFailed:
-		switch {
-		case e.Kind != workload.Batch:
-			return Verdict{State: workload.InstanceBackingOff, Counts: true, Reason: e.Reason}
-		case e.Failures < e.MaxRetries:
-			return Verdict{State: workload.InstanceBackingOff, Counts: true, Reason: e.Reason}
-		}
+	batch, failed := e.Kind == workload.Batch, e.State == workload.RunFailed
+	switch {
+	case batch && e.State == workload.RunSucceeded:
+		return Verdict{State: workload.InstanceDone}
+	case batch && failed && e.Failures >= e.MaxRetries:
 		return Verdict{State: workload.InstanceFailed, Counts: true, Reason: workload.ReasonNoRetriesLeft}
-	}
-	if e.Reason == workload.ReasonRestartRequested {
+	case e.Reason == workload.ReasonRestartRequested && !failed && e.State != workload.RunSucceeded:
 		return Verdict{State: workload.InstancePending, Reason: e.Reason}
 	}
-	return Verdict{State: workload.InstanceBackingOff, Reason: e.Reason}
+	return Verdict{State: workload.InstanceBackingOff, Counts: failed, Reason: e.Reason}
 }
 
 // StableAfter is how long a run must have been RUNNING for its instance's next failure to back off from the start again.

@@ -192,15 +192,12 @@ func (s *State) tooSmall(needs *resource.Vector) placement.Reasons {
 }
 
 func reasonOf(k resource.Kind) placement.Reason {
-	switch k {
-	case resource.CPU:
-		return placement.ReasonCPU
-	case resource.Memory:
-		return placement.ReasonMemory
-	case resource.Disk:
-		return placement.ReasonDisk
-	case resource.GPU:
-		return placement.ReasonGPU
+	builtin := [resource.FirstNamed]placement.Reason{
+		resource.CPU: placement.ReasonCPU, resource.Memory: placement.ReasonMemory, resource.Disk: placement.ReasonDisk,
+		resource.GPU: placement.ReasonGPU,
+	}
+	if k < resource.FirstNamed {
+		return builtin[k]
 	}
 	return placement.ReasonNamed
 }

@@ -60,8 +60,7 @@ func (s *State) dispatch() {
 	loads := map[*shardState]*load{}
 	queue := s.outbox
 	s.outbox, s.outboxed = nil, 0
-	for n := 0; n < len(queue); n++ {
-		w := queue[n]
+	for _, w := range queue {
 		if s.outlived(w) {
 			continue
 		}

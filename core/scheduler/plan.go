@@ -136,8 +136,8 @@ func (s *State) differences(old, now *workload.JobSpec) []FieldChange {
 // MaxPlans bounds the plans that wait for shards at one time.
 const MaxPlans = 64
 
-// MaxFieldChanges bounds the differences that a plan lists.
-const MaxFieldChanges = 100
+// maxFieldChanges bounds the differences that a plan lists.
+const maxFieldChanges = 100
 
 type differ struct {
 	state *State
@@ -145,7 +145,7 @@ type differ struct {
 }
 
 func (d *differ) compare(a, b reflect.Value, field string) {
-	if len(d.list) >= MaxFieldChanges || reflect.DeepEqual(a.Interface(), b.Interface()) || (empty(a) && empty(b)) {
+	if len(d.list) >= maxFieldChanges || reflect.DeepEqual(a.Interface(), b.Interface()) || (empty(a) && empty(b)) {
 		return
 	}
 	va, isVector := a.Interface().(resource.Vector)
@@ -172,7 +172,7 @@ func empty(v reflect.Value) bool {
 }
 
 func (d *differ) add(field, old, now string) {
-	if len(d.list) < MaxFieldChanges {
+	if len(d.list) < maxFieldChanges {
 		d.list = append(d.list, FieldChange{Field: field, Old: old, New: now})
 	}
 }

@@ -111,7 +111,7 @@ func (s *State) jobStarted(j *job) {
 func (s *State) runEnded(j *job, i uint32, st *driver.Status) {
 	t := &j.tasks[i]
 	end, reason := st.State, st.Reason
-	if t.runState == workload.RunKilling && !(end == workload.RunSucceeded && j.spec.Kind == workload.Batch) {
+	if t.runState == workload.RunKilling && (end != workload.RunSucceeded || j.spec.Kind != workload.Batch) {
 		end = workload.RunKilled
 		if t.reason != workload.ReasonNone {
 			reason = t.reason
