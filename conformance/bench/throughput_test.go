@@ -88,7 +88,7 @@ func BenchmarkSucceeded(b *testing.B) {
 func BenchmarkWatched(b *testing.B) {
 	const watchers = 10
 	measured(b, fleetHosts, func(r *rig) {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(b.Context(), patience)
 		defer cancel()
 		var watching sync.WaitGroup
 		seen := make([]int, watchers)
@@ -157,7 +157,7 @@ func submitSmall(tb testing.TB, cell *engine.Engine, first int) {
 	for number := first; number < smallJobs; number += submitters {
 		command := batchJob(uint64(number+1), 1+dice.IntN(20), taskLasts)
 		for {
-			a, err := cell.Do(context.Background(), caller, command)
+			a, err := cell.Do(tb.Context(), caller, command)
 			if errors.Is(err, engine.ErrOverloaded) {
 				runtime.Gosched()
 				continue
