@@ -204,9 +204,12 @@ func (m *Machine) dropLeasesOn(h *machineHost) {
 	}
 }
 
-// loseRuns ends the runs on a host that left its cluster.
+// loseRuns ends the runs on a host that left its cluster. A run that was sent and not heard of may still be on its way, and the host may be
+// back before it arrives: what becomes of that one is for the cluster to say.
 func (m *Machine) loseRuns(h *machineHost) {
-	runs := slices.DeleteFunc(slices.Clone(h.tenants), func(t *tenant) bool { return t.lease != 0 })
+	runs := slices.DeleteFunc(slices.Clone(h.tenants), func(t *tenant) bool {
+		return t.lease != 0 || (t.launched != 0 && t.heard.state == workload.RunNone)
+	})
 	slices.SortFunc(runs, compareTenants)
 	for _, t := range runs {
 		lost := driver.Status{

@@ -461,7 +461,7 @@ func (m *model) removeHost(t *rapid.T) {
 	})
 	var want []workload.RunID
 	for _, id := range sortedRuns(m.runs) {
-		if m.runs[id].host != name {
+		if m.runs[id].host != name || (m.runs[id].sentAt != 0 && !m.runs[id].heard) { // of one on its way the cluster will tell
 			continue
 		}
 		if m.runs[id].bound && m.replayed {
