@@ -169,9 +169,7 @@ func (c *cluster) strikeHost() {
 	h := c.hosts[c.w.random.IntN(len(c.hosts))]
 	switch {
 	case !c.present[h.Name]:
-		c.w.fault("host joins", "%s/%s", c.name, h.Name)
-		c.present[h.Name] = true
-		c.w.must(c.world.AddHosts(h))
+		c.joinHost(h)
 	case c.down[h.Name]:
 		empty := c.w.random.IntN(2) == 0
 		c.w.fault("host returns", "%s/%s, empty %v", c.name, h.Name, empty)
@@ -181,12 +179,23 @@ func (c *cluster) strikeHost() {
 		c.w.fault("host leaves", "%s/%s", c.name, h.Name)
 		delete(c.present, h.Name)
 		c.w.must(c.world.RemoveHost(h.Name))
+		if c.w.random.IntN(2) == 0 { // a machine that was taken for gone and was not
+			c.w.after(c.w.random.between(time.Millisecond, 8*time.Second), func() { c.joinHost(h) })
+		}
 	default:
 		c.w.fault("host out of contact", "%s/%s", c.name, h.Name)
 		c.down[h.Name] = true
 		c.w.must(c.world.HostDown(h.Name))
 	}
 	c.w.truth.look(c)
+}
+
+func (c *cluster) joinHost(h driver.Host) {
+	if !c.present[h.Name] {
+		c.w.fault("host joins", "%s/%s", c.name, h.Name)
+		c.present[h.Name] = true
+		c.w.must(c.world.AddHosts(h))
+	}
 }
 
 // mend ends all faults, adds room for everybody, and connects once more, which tells what was lost on the way.

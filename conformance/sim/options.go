@@ -38,6 +38,7 @@ type Faults struct {
 	CutEvery        time.Duration // a cluster's connection breaks for a while
 	HostEvery       time.Duration // a host goes out of contact, leaves, returns with its runs or without
 	CallFailure     int           // a driver's call fails
+	SlowCall        int           // a driver's call takes seconds
 	SlowMessage     int           // a message takes seconds
 	ClockEvery      time.Duration // the core's wall clock jumps
 	LoseStatus      int
@@ -70,7 +71,7 @@ func Draw(seed uint64) Options {
 			ShardCrashEvery: every(30*time.Second, 5*time.Minute), ReattachEvery: every(20*time.Second, 3*time.Minute),
 			CutEvery: every(30*time.Second, 4*time.Minute), HostEvery: every(10*time.Second, 2*time.Minute), CallFailure: chance(100),
 			SlowMessage: chance(30), ClockEvery: every(30*time.Second, 4*time.Minute), LoseStatus: chance(100), DuplicateStatus: chance(200),
-			DelayStatus: chance(300), LaunchFailure: chance(100),
+			DelayStatus: chance(300), LaunchFailure: chance(100), SlowCall: chance(40),
 		},
 	}
 }

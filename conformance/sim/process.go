@@ -146,7 +146,12 @@ func (p *process) pump() {
 		return
 	}
 	p.calling = true
-	p.w.after(p.w.random.between(10*time.Microsecond, 20*time.Millisecond), func() {
+	took := p.w.random.between(10*time.Microsecond, 20*time.Millisecond)
+	if p.w.wrong(p.w.opts.Faults.SlowCall) {
+		took = p.w.random.between(0, 25*time.Second)
+		p.w.fault("slow call", "%s: %v", p.c.id, took)
+	}
+	p.w.after(took, func() {
 		if p.dead {
 			return
 		}

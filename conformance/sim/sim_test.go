@@ -79,7 +79,7 @@ func TestFixedSeeds(t *testing.T) {
 	}
 	want := []string{
 		"call failed", "clock jump", "cluster cut off", "commit crash", "commit failure", "core crash", "host joins", "host leaves",
-		"host out of contact", "host returns", "shard attached anew", "shard crash", "slow commit", "slow message",
+		"host out of contact", "host returns", "shard attached anew", "shard crash", "slow call", "slow commit", "slow message",
 	}
 	if got := slices.Sorted(maps.Keys(sum.Faults)); !slices.Equal(got, want) {
 		t.Errorf("faults %v, want %v", got, want)
