@@ -34,6 +34,7 @@ func WritePlot(path string, r *Report) (err error) {
 		panel("Requested by live tasks", "% of capacity"), panel("Waiting tasks", "tasks"),
 		panel("CPU by pool: entitlement (line) and usage (dashes)", "% of capacity"),
 	}
+	panels[0].Legend.Top, panels[2].Legend.Top = false, false // their curves run along the top
 	var errs []error
 	curve := func(p int, name string, hue color.Color, dashed bool, value func(*sample) float64) {
 		errs = append(errs, addCurve(panels[p], r.samples, name, hue, dashed, value))

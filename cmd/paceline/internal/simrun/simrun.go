@@ -103,7 +103,7 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("%d shards for %d hosts: a shard has from 1 to %d hosts, and there are at most %d", o.Shards, len(o.Hosts), shard.MaxRows, MaxShards)
 	case o.Start < 0 || o.Start > time.Duration(math.MaxInt64)/4:
 		return fmt.Errorf("start %v: it must not be negative", o.Start)
-	case o.Sample < MinSample || int64(o.lastWord()-o.startMicros())/o.Sample.Microseconds() >= MaxSamples:
+	case o.Sample < MinSample || (o.lastWord()-o.startMicros())/o.Sample.Microseconds() >= MaxSamples:
 		return fmt.Errorf("a sample every %v is too many: take one every %v at most, and %d in all", o.Sample, MinSample, MaxSamples)
 	}
 	return nil
@@ -136,7 +136,7 @@ func dominant(r *placement.Reasons) placement.Reason {
 	return best
 }
 
-// quantity gives a part of the largest host, times a factor, in the unit of its kind. Hosts round to the nearest.
+// quantity gives a part of the largest host, times a factor, in the unit of its kind, to the nearest.
 func quantity(fraction float64, largest int64, factor float64) int64 {
 	return int64(math.Round(math.Round(fraction*float64(largest)) * factor))
 }
