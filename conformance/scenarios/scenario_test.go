@@ -205,10 +205,14 @@ func (w *world) hostOf(name, size string) driver.Host {
 		}
 		q[n] = v
 	}
+	lastPort := uint16(31009) // few, so that ports run out
+	if strings.Contains(name, "new") {
+		lastPort = 31999
+	}
 	h := driver.Host{
 		Name: name, Ready: true, Attributes: map[string]string{"rack": rack},
 		Capacity: map[string]int64{"cpu_milli": q[0], "memory_mib": q[1], "gpu_milli": q[2] * 1000},
-		Ports:    []driver.PortRange{{First: 31000, Last: 31009}},
+		Ports:    []driver.PortRange{{First: 31000, Last: lastPort}},
 	}
 	for range q[2] {
 		h.Devices = append(h.Devices, driver.Device{Model: "T4", Milli: 1000})
@@ -336,7 +340,7 @@ func (w *world) advance(by string) string {
 	for {
 		next := w.wake
 		for _, c := range w.clusters {
-			if c.out.NextWake != 0 && (next == 0 || c.out.NextWake < next) {
+			if c.out.NextWake != 0 && !c.hung && (next == 0 || c.out.NextWake < next) {
 				next = c.out.NextWake
 			}
 		}
@@ -345,7 +349,7 @@ func (w *world) advance(by string) string {
 		}
 		w.now = max(w.now, next)
 		for _, name := range w.clusterNames() {
-			if c := w.clusters[name]; c.out.NextWake != 0 && c.out.NextWake <= w.now {
+			if c := w.clusters[name]; c.out.NextWake != 0 && !c.hung && c.out.NextWake <= w.now {
 				c.inbox = append(c.inbox, shard.Wake{})
 			}
 		}
