@@ -87,6 +87,7 @@ type Engine struct {
 	attaches   chan Shard
 	commits    chan commit                      // always taken until it is closed: a Step whose groups were dropped would leave a hole
 	encoded    chan commit                      // likewise
+	clock      cellClock                        // the loop's
 	tokens     uint64                           // the loop's
 	waiting    map[uint64]chan scheduler.Answer // the loop's: calls whose answer has not come out of a Step
 
@@ -119,7 +120,8 @@ func Open(ctx context.Context, config Config) (*Engine, error) {
 		return nil, fmt.Errorf("recover the cell from its store: %w", err)
 	}
 	e.epoch = image.Cell.Epoch + 1
-	state, groups, err := scheduler.Start(config.Cell, image, e.epoch, began.UnixNano())
+	e.clock = cellClock{now: image.Cell.Now, at: began}
+	state, groups, err := scheduler.Start(config.Cell, image, e.epoch, e.clock.read(began))
 	if err != nil {
 		return nil, fmt.Errorf("start the cell: %w", err)
 	}

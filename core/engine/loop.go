@@ -73,7 +73,7 @@ func (e *Engine) loop(ctx context.Context) {
 		events, reads = e.drain(events, reads)
 		if len(events) > 0 {
 			wake := e.step(events)
-			rearm(timer, wake)
+			e.rearm(timer, wake)
 		}
 		e.look(reads)
 	}
@@ -113,7 +113,7 @@ func takeDelivery(events []scheduler.Event, d delivery) []scheduler.Event {
 // step runs one Step and sends its output down the pipeline.
 func (e *Engine) step(events []scheduler.Event) (wake int64) {
 	began := time.Now()
-	out := e.state.Step(began.UnixNano(), events)
+	out := e.state.Step(e.clock.read(began), events)
 	e.config.Trace.StepDone(telemetry.Step{
 		Events: len(events), Groups: len(out.Groups), Effects: len(out.Internal) + len(out.External), Duration: time.Since(began),
 	})
@@ -169,9 +169,9 @@ func (e *Engine) tellCell() {
 }
 
 // rearm sets the timer to the wake time; 0 means that no wake is needed.
-func rearm(timer *time.Timer, wake int64) {
+func (e *Engine) rearm(timer *time.Timer, wake int64) {
 	timer.Stop()
 	if wake != 0 {
-		timer.Reset(max(time.Until(time.Unix(0, wake)), 0))
+		timer.Reset(e.clock.until(wake))
 	}
 }
