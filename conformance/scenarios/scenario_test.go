@@ -312,7 +312,11 @@ func (w *world) eachLive(which string, visit func(workload.RunID, scheduler.Task
 		}
 		task, _ := w.state.Reader().Task(job.ID, i)
 		id := workload.RunID{Job: job.ID, Instance: i, Generation: task.Generation, Run: task.Run}
-		if task.RunState.Live() && w.clusters[task.Cluster].runs[id] != nil {
+		if !task.RunState.Live() {
+			continue
+		}
+		// What has ended in the cluster says nothing more, even if the cell has not heard of the end yet.
+		if r := w.clusters[task.Cluster].runs[id]; r != nil && !r.acked && !r.status.State.Traits().Terminal {
 			visit(id, task)
 		}
 	}
