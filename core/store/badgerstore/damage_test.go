@@ -141,6 +141,16 @@ func TestEmptyLogOfACrashIsRemoved(t *testing.T) {
 	}
 }
 
+func TestEmptyValueLogOfACrashIsRemoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	files := makeImage(t)
+	files["009999.vlog"] = nil
+	files.write(t, dir)
+	if got := count(t, mustOpen(t, dir)); got != imageRecords {
+		t.Fatalf("%d of %d records are there", got, imageRecords)
+	}
+}
+
 // A record that a crash tore was never acknowledged: it goes, and all before it stays.
 func TestTornLastCommitIsDropped(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")

@@ -45,6 +45,10 @@ func verifyDir(dir string) (err error) {
 			tables = append(tables, name)
 		case filepath.Ext(name) == ".mem":
 			logs = append(logs, name)
+		case filepath.Ext(name) == ".vlog":
+			if err := removeUnborn(filepath.Join(dir, name)); err != nil {
+				return err
+			}
 		}
 	}
 	at = filepath.Join(dir, badger.ManifestFilename)
@@ -182,6 +186,18 @@ func verifyLog(path string, newest bool) error {
 	}
 	err = verifyLogData(path, file.Data, newest)
 	return errors.Join(err, file.Close(-1))
+}
+
+// removeUnborn removes a value log that a crash left empty at its creation, over which Badger stumbles. No value of ours is ever in one.
+func removeUnborn(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return explainFile(path, err)
+	}
+	if info.Size() == 0 {
+		return os.Remove(path)
+	}
+	return nil
 }
 
 func verifyLogData(path string, data []byte, newest bool) error {
