@@ -17,7 +17,6 @@ const (
 	MaxJobs            = 1_000_000
 	MaxInstancesInCell = 8 << 20
 	MaxSpecBytes       = 512 << 10
-	MaxOverrides       = 10_000
 	MaxIdempotencyKeys = 1 << 18
 	// MaxRestartBatch bounds the instances that a rolling restart takes down at once; a larger batch is cut to it.
 	MaxRestartBatch = 4096
