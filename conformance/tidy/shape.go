@@ -30,7 +30,7 @@ var (
 	widePackages = map[string]int{
 		"core/scheduler": 69, // its commands, answers and views are one vocabulary
 		"core/shard":     49, // its messages and replies are one protocol
-		"core/workload":  41, // the vocabulary of work
+		"core/workload":  44, // the vocabulary of work
 	}
 )
 

@@ -91,6 +91,14 @@ type Pool struct {
 	// Share is the weight for capacity beyond the reservations; 0 never gets any.
 	Share int64
 
+	Queue QueuePolicy
+	// UserLimit bounds what the jobs of one owner use of the pool together.
+	UserLimit Limits
+	// ControllerPercent is the part of the entitlement that jobs which direct others may use, 1 to 100. 0: all of it.
+	ControllerPercent uint8
+	// RevocablePercent is the part of the cell's slack that revocable jobs of the pool may use, 1 to 100. 0: all of it.
+	RevocablePercent uint8
+
 	Version   uint64
 	Creator   string
 	CreatedAt int64 // UTC nanoseconds
@@ -139,12 +147,23 @@ func (p *Pool) check(names *resource.Names) error {
 		return fmt.Errorf("pool %s: share %d must be between 0 and %d", p.Name, p.Share, MaxShare)
 	case len(p.Creator) > MaxCreator:
 		return fmt.Errorf("pool %s: its creator's name has %d characters: at most %d are kept", p.Name, len(p.Creator), MaxCreator)
+	case p.ControllerPercent > 100 || p.RevocablePercent > 100:
+		return fmt.Errorf("pool %s: controllers may use %d %% of it and revocable work %d %% of the slack: give percentages from 0 to 100",
+			p.Name, p.ControllerPercent, p.RevocablePercent)
 	case p.ReserveRest && !p.Reservation.IsZero():
 		return fmt.Errorf("pool %s reserves the rest and also %s: leave one of the two out", p.Name, names.Format(p.Reservation))
+	}
+	if err := p.Queue.check(); err != nil {
+		return fmt.Errorf("pool %s: %w", p.Name, err)
 	}
 	for k := range resource.Kind(resource.MaxKinds) {
 		if err := p.checkQuantity(names, k, "reservation", p.Reservation[k]); err != nil {
 			return err
+		}
+		if p.UserLimit.set[k] {
+			if err := p.checkQuantity(names, k, "user limit", p.UserLimit.quantity[k]); err != nil {
+				return err
+			}
 		}
 		if !p.Limit.set[k] {
 			continue

@@ -48,14 +48,15 @@ func NewTree(names *resource.Names, pools []Pool) (*Tree, error) {
 	t.root = &node{pool: Pool{ID: RootID, Kind: Elastic, Share: DefaultShare}}
 	t.nodes[RootID] = t.root
 	for i := range pools {
-		p := &pools[i]
+		p := pools[i]
+		p.Queue = p.Queue.WithDefaults()
 		if err := p.check(names); err != nil {
 			return nil, err
 		}
 		if other := t.nodes[p.ID]; other != nil {
 			return nil, fmt.Errorf("pools %s and %s have the same id %s: draw another for one of them", other.pool.Name, p.Name, p.ID)
 		}
-		t.nodes[p.ID] = &node{pool: *p}
+		t.nodes[p.ID] = &node{pool: p}
 	}
 	for i := range pools {
 		n := t.nodes[pools[i].ID]
@@ -114,6 +115,7 @@ func compareIDs(a, b *node) int { return bytes.Compare(a.pool.ID[:], b.pool.ID[:
 
 // Add puts a new pool below p.Parent, which must hold no jobs.
 func (t *Tree) Add(p Pool) error {
+	p.Queue = p.Queue.WithDefaults()
 	if err := p.check(t.names); err != nil {
 		return err
 	}
@@ -157,6 +159,7 @@ func (t *Tree) newParent(p *Pool) (*node, error) {
 // Update replaces the record of the pool with p.ID. Another Parent moves the pool with its subtree and everything charged to
 // it; running work is not touched.
 func (t *Tree) Update(p Pool) error {
+	p.Queue = p.Queue.WithDefaults()
 	if err := p.check(t.names); err != nil {
 		return err
 	}

@@ -51,6 +51,37 @@ type JobSpec struct {
 	Deadline    time.Duration // from acceptance; 0: none
 	Preemptible bool
 	Placement   Placement
+
+	// RunTime is about how long one run takes, by its user's word: believed, never enforced. 0: nobody said.
+	RunTime      time.Duration
+	OnPreemption PreemptionAction
+	// MaxUnavailable bounds the instances of a service that may be down at once because of Paceline. Instances that are down for another
+	// reason count. 0: none may be taken down.
+	MaxUnavailable uint32
+	Revocable      bool // runs on slack, counts against no entitlement, and is the first to be ended
+	Controller     bool // directs other work; its pool may bound what such jobs use
+}
+
+// PreemptionAction is what becomes of an instance that made room for other work.
+type PreemptionAction uint8
+
+// The actions after a preemption.
+const (
+	PreemptRestart PreemptionAction = iota // it waits for room again; nothing counts against its retries
+	PreemptKill                            // it is not tried again
+)
+
+func (a PreemptionAction) String() string { return [...]string{"restart", "kill"}[min(a, PreemptKill)] }
+
+// ParsePreemptionAction reads the name of an action; the empty one is restart.
+func ParsePreemptionAction(name string) (PreemptionAction, bool) {
+	switch name {
+	case "", PreemptRestart.String():
+		return PreemptRestart, true
+	case PreemptKill.String():
+		return PreemptKill, true
+	}
+	return 0, false
 }
 
 // RetryPolicy bounds and spaces the runs of an instance that fails. The delay before retry n is

@@ -16,6 +16,7 @@ func FromJob(job *workload.JobSpec, pool string, names *resource.Names) *pacelin
 	out := &pacelinev1.JobSpec{
 		Name: job.Name, Pool: pool, Owner: job.Owner, Labels: job.Labels, Priority: job.Priority, Preemptible: &job.Preemptible,
 		Task: fromTask(&job.Template, names), Overrides: fromOverrides(job, names), Placement: fromPlacement(&job.Placement),
+		RunTime: fromDuration(job.RunTime), OnPreemption: job.OnPreemption.String(), Revocable: job.Revocable, Controller: job.Controller,
 		Backoff: &pacelinev1.BackoffSpec{InitialDelay: durationpb.New(job.Retry.Initial), MaxDelay: durationpb.New(job.Retry.Max)},
 	}
 	if job.Gang {
@@ -29,7 +30,7 @@ func FromJob(job *workload.JobSpec, pool string, names *resource.Names) *pacelin
 		}}
 	case workload.Service:
 		out.Instances = &job.Instances
-		out.Kind = &pacelinev1.JobSpec_Service{Service: &pacelinev1.ServiceSpec{}}
+		out.Kind = &pacelinev1.JobSpec_Service{Service: &pacelinev1.ServiceSpec{MaxUnavailable: &job.MaxUnavailable}}
 	case workload.Daemon:
 		out.Kind = &pacelinev1.JobSpec_Daemon{Daemon: &pacelinev1.DaemonSpec{}}
 	}

@@ -26,6 +26,7 @@ const (
 	DefaultHealthTimeout    = time.Second
 	DefaultFailureThreshold = 3
 	DefaultHealthPath       = "/"
+	DefaultMaxUnavailable   = 1
 )
 
 // Scope is what a job spec is read in.
@@ -60,6 +61,7 @@ func ToJob(in *pacelinev1.JobSpec, scope Scope) (*workload.JobSpec, error) {
 	if out.Kind != workload.Daemon && (out.Instances == 0 || out.Instances > workload.MaxInstances) {
 		c.refuse(scope.Field+".instances", "must be between 1 and %d", workload.MaxInstances)
 	}
+	toSharing(c, in, out, scope.Field)
 	out.Retry.Initial, out.Retry.Max = toBackoff(c, in.GetBackoff(), scope.Field+".backoff")
 	out.Template = toTask(c, in.GetTask(), scope)
 	out.Placement = toPlacement(c, in.GetPlacement(), scope.Field+".placement")
@@ -70,6 +72,19 @@ func ToJob(in *pacelinev1.JobSpec, scope Scope) (*workload.JobSpec, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// toSharing fills in how the job gets along with others in its pool.
+func toSharing(c *checker, in *pacelinev1.JobSpec, out *workload.JobSpec, field string) {
+	out.RunTime = toDuration(c, field+".run_time", in.GetRunTime(), 0)
+	action, known := workload.ParsePreemptionAction(in.GetOnPreemption())
+	if !known {
+		c.refuse(field+".on_preemption", "%q is unknown: use restart or kill", clip(in.GetOnPreemption()))
+	}
+	out.OnPreemption, out.Revocable, out.Controller = action, in.GetRevocable(), in.GetController()
+	if out.Revocable && !out.Preemptible {
+		c.refuse(field+".revocable", "revocable work may be ended at any time: set preemptible to true, or leave revocable out")
+	}
 }
 
 func toKind(c *checker, in *pacelinev1.JobSpec, out *workload.JobSpec, field string) {
@@ -86,7 +101,10 @@ func toKind(c *checker, in *pacelinev1.JobSpec, out *workload.JobSpec, field str
 			c.refuse(field+".batch.max_running", "must not be below instances in a gang: it starts as a whole")
 		}
 	case *pacelinev1.JobSpec_Service:
-		out.Kind = workload.Service
+		out.Kind, out.MaxUnavailable = workload.Service, DefaultMaxUnavailable
+		if kind.Service != nil && kind.Service.MaxUnavailable != nil {
+			out.MaxUnavailable = kind.Service.GetMaxUnavailable()
+		}
 	case *pacelinev1.JobSpec_Daemon:
 		out.Kind = workload.Daemon
 		if in.Instances != nil || out.Gang || len(in.GetOverrides()) > 0 {

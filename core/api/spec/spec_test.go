@@ -261,12 +261,16 @@ func drawJob(t *rapid.T) *pacelinev1.JobSpec {
 	case 0:
 		job.Kind = &pacelinev1.JobSpec_Batch{Batch: &pacelinev1.BatchSpec{MaxRunning: instances, Deadline: drawDuration(t, "deadline")}}
 	case 1:
-		job.Kind = &pacelinev1.JobSpec_Service{Service: &pacelinev1.ServiceSpec{}}
+		job.Kind = &pacelinev1.JobSpec_Service{Service: &pacelinev1.ServiceSpec{MaxUnavailable: rapid.SampledFrom([]*uint32{nil, new(uint32), &instances}).Draw(t, "max_unavailable")}}
 	case 2:
 		job.Kind = &pacelinev1.JobSpec_Daemon{Daemon: &pacelinev1.DaemonSpec{}}
 		return job
 	}
 	job.Instances = &instances
+	job.RunTime = drawDuration(t, "run_time")
+	job.OnPreemption = rapid.SampledFrom([]string{"", "restart", "kill"}).Draw(t, "on_preemption")
+	job.Controller = rapid.Bool().Draw(t, "controller")
+	job.Revocable = job.GetBatch() != nil && rapid.Bool().Draw(t, "revocable")
 	if rapid.Bool().Draw(t, "gang") {
 		job.Gang = &pacelinev1.GangSpec{}
 	}
@@ -357,9 +361,18 @@ func TestPools(t *testing.T) {
 		}
 		return spec.ToPool(in, "spec", names(t))
 	}
-	pool, err := parse(`{path: /prod/ads, kind: static, reservation: {cpu_milli: 5}, limit: {cpu_milli: 9, extended: {licence: 0}}, share: 0}`)
+	pool, err := parse(`{path: /prod/ads, kind: static, reservation: {cpu_milli: 5}, limit: {cpu_milli: 9, extended: {licence: 0}}, share: 0,
+		queue: {order: fair-user, backfill: easy, candidates: shortest-first, patience: 60s, usage_half_life: 3600s},
+		user_limit: {memory_mib: 7}, controller_percent: 20, revocable_percent: 100}`)
 	if err != nil {
 		t.Fatal(err)
+	}
+	queue := respool.QueuePolicy{
+		Order: respool.OrderFairUser, Backfill: respool.BackfillEASY, Candidates: respool.OrderShortestFirst,
+		Patience: time.Minute, UsageHalfLife: time.Hour,
+	}
+	if pool.Queue != queue || pool.UserLimit.Of(resource.Memory) != 7 || pool.ControllerPercent != 20 || pool.RevocablePercent != 100 {
+		t.Errorf("got %+v", pool)
 	}
 	if pool.Name != "ads" || pool.Kind != respool.Static || pool.Share != 0 || pool.Limit.Of(resource.CPU) != 9 ||
 		pool.Limit.Of(resource.FirstNamed+1) != 0 || pool.Limit.Of(resource.Memory) != respool.Unlimited {
@@ -369,7 +382,7 @@ func TestPools(t *testing.T) {
 	if err != nil || again != pool {
 		t.Errorf("written and read again: %+v, %v", again, err)
 	}
-	if pool, err = parse(`{path: /a}`); err != nil || pool.Share != 1 || pool.Kind != respool.Elastic {
+	if pool, err = parse(`{path: /a}`); err != nil || pool.Share != 1 || pool.Kind != respool.Elastic || pool.Queue != (respool.QueuePolicy{}).WithDefaults() {
 		t.Errorf("defaults: %+v, %v", pool, err)
 	}
 	if _, err = parse(`{path: /a, reservation: {cpu_milli: 5}, limit: {cpu_milli: 4}}`); err == nil || !strings.Contains(err.Error(), "over the limit of 4") {

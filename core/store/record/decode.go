@@ -111,15 +111,35 @@ func (d *decoder) pool() scheduler.Record {
 		ID: id, Parent: d.id(m.GetParent()), Name: m.GetName(), Kind: enum(d, m.GetKind(), respool.Elastic, respool.Static, "kind of pool"),
 		Reservation: d.vector(m.GetReservation()), ReserveRest: m.GetReserveRest(), Share: m.GetShare(), Version: m.GetVersion(),
 		Creator: m.GetCreator(), CreatedAt: m.GetCreatedAt(), UpdatedAt: m.GetUpdatedAt(),
+		Limit: d.limits(m.GetLimits()), UserLimit: d.limits(m.GetUserLimits()),
+		Queue: respool.QueuePolicy{
+			Order:      enum(d, m.GetOrder(), respool.OrderPriorityFIFO, respool.OrderShortestFirst, "order of a queue"),
+			Backfill:   enum(d, m.GetBackfill(), respool.BackfillNone, respool.BackfillEASY, "way of back-fill"),
+			Candidates: enum(d, m.GetCandidates(), respool.OrderPriorityFIFO, respool.OrderShortestFirst, "order of candidates"),
+			Patience:   time.Duration(m.GetPatience()), UsageHalfLife: time.Duration(m.GetUsageHalfLife()),
+		},
+		ControllerPercent: d.percent(m.GetControllerPercent()), RevocablePercent: d.percent(m.GetRevocablePercent()),
 	}
-	for _, l := range m.GetLimits() {
+	return scheduler.PoolRecord{Pool: p}
+}
+
+func (d *decoder) limits(in []*recordpb.Limit) (out respool.Limits) {
+	for _, l := range in {
 		if l.GetKind() >= resource.MaxKinds {
 			d.fail("kind of resource %d is out of range", l.GetKind())
 			break
 		}
-		p.Limit = p.Limit.With(resource.Kind(l.GetKind()), l.GetQuantity())
+		out = out.With(resource.Kind(l.GetKind()), l.GetQuantity())
 	}
-	return scheduler.PoolRecord{Pool: p}
+	return out
+}
+
+func (d *decoder) percent(n uint32) uint8 {
+	if n > 100 {
+		d.fail("%d %% are out of range", n)
+		return 0
+	}
+	return uint8(n)
 }
 
 func (d *decoder) job() scheduler.Record {
@@ -260,6 +280,9 @@ func (d *decoder) spec() scheduler.Record {
 			MaxRetries: m.GetMaxRetries(), Initial: time.Duration(m.GetInitialBackoff()), Max: time.Duration(m.GetMaxBackoff()),
 		},
 		Deadline: time.Duration(m.GetDeadline()), Preemptible: m.GetPreemptible(), Placement: d.placement(m.GetPlacement()),
+		RunTime:        time.Duration(m.GetRunTime()),
+		OnPreemption:   enum(d, m.GetOnPreemption(), workload.PreemptRestart, workload.PreemptKill, "action after preemption"),
+		MaxUnavailable: maxUnavailable(&m), Revocable: m.GetRevocable(), Controller: m.GetController(),
 	}
 	if s.Instances > workload.MaxInstances {
 		d.fail("%d instances are out of range", s.Instances)
@@ -279,6 +302,17 @@ func (d *decoder) spec() scheduler.Record {
 		s.Overrides = append(s.Overrides, out)
 	}
 	return scheduler.SpecRecord{Job: job, Config: config, Spec: s, Size: len(d.raw)}
+}
+
+// maxUnavailable reads specs of before there was a choice, too.
+func maxUnavailable(m *recordpb.Spec) uint32 {
+	switch n := m.GetMaxUnavailable(); {
+	case n > 0:
+		return n - 1
+	case workload.Kind(m.GetKind()) == workload.Service: //nolint:gosec // compared only
+		return 1
+	}
+	return 0
 }
 
 func (d *decoder) template(m *recordpb.Template) workload.TaskTemplate {

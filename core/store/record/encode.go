@@ -40,14 +40,22 @@ func idInto(room []byte, id [16]byte) []byte {
 func poolToProto(p *respool.Pool) *recordpb.Pool {
 	m := &recordpb.Pool{
 		Parent: p.Parent[:], Name: p.Name, Kind: uint32(p.Kind), Reservation: vectorToProto(&p.Reservation),
-		ReserveRest: p.ReserveRest, Share: p.Share, Version: p.Version, Creator: p.Creator, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
-	}
-	for k := range resource.Kind(resource.MaxKinds) {
-		if q := p.Limit.Of(k); q != respool.Unlimited {
-			m.Limits = append(m.Limits, &recordpb.Limit{Kind: uint32(k), Quantity: q})
-		}
+		ReserveRest: p.ReserveRest, Limits: limitsToProto(&p.Limit), Share: p.Share, Version: p.Version, Creator: p.Creator,
+		CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt, Order: uint32(p.Queue.Order), Backfill: uint32(p.Queue.Backfill),
+		Candidates: uint32(p.Queue.Candidates), Patience: int64(p.Queue.Patience), UsageHalfLife: int64(p.Queue.UsageHalfLife),
+		UserLimits: limitsToProto(&p.UserLimit), ControllerPercent: uint32(p.ControllerPercent), RevocablePercent: uint32(p.RevocablePercent),
 	}
 	return m
+}
+
+func limitsToProto(l *respool.Limits) []*recordpb.Limit {
+	var out []*recordpb.Limit
+	for k := range resource.Kind(resource.MaxKinds) {
+		if q := l.Of(k); q != respool.Unlimited {
+			out = append(out, &recordpb.Limit{Kind: uint32(k), Quantity: q})
+		}
+	}
+	return out
 }
 
 func jobToProto(r *scheduler.JobRecord) *recordpb.Job {
@@ -111,7 +119,8 @@ func specToProto(s *workload.JobSpec) *recordpb.Spec {
 		Name: s.Name, Pool: s.Pool[:], Owner: s.Owner, Labels: s.Labels, Kind: uint32(s.Kind), Priority: s.Priority, Instances: s.Instances,
 		Template: templateToProto(&s.Template), Gang: s.Gang, MaxRunning: s.MaxRunning, MaxRetries: s.Retry.MaxRetries,
 		InitialBackoff: int64(s.Retry.Initial), MaxBackoff: int64(s.Retry.Max), Deadline: int64(s.Deadline), Preemptible: s.Preemptible,
-		Placement: placementToProto(&s.Placement),
+		Placement: placementToProto(&s.Placement), RunTime: int64(s.RunTime), OnPreemption: uint32(s.OnPreemption),
+		MaxUnavailable: s.MaxUnavailable + 1, Revocable: s.Revocable, Controller: s.Controller,
 	}
 	for n := range s.Overrides {
 		o := &s.Overrides[n]

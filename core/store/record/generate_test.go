@@ -103,13 +103,22 @@ func (s source) pool() scheduler.PoolRecord {
 	p := respool.Pool{
 		ID: s.id(), Parent: s.id(), Name: s.text(), Kind: between(s, respool.Elastic, respool.Static), Reservation: s.vector(0),
 		ReserveRest: s.bool(), Share: s.time(), Version: rapid.Uint64().Draw(s.t, "version"), Creator: s.text(), CreatedAt: s.time(), UpdatedAt: s.time(),
-	}
-	for k := range resource.Kind(resource.MaxKinds) {
-		if s.bool() {
-			p.Limit = p.Limit.With(k, rapid.Int64Range(0, respool.MaxQuantity).Draw(s.t, "limit"))
-		}
+		Limit: s.limits(), UserLimit: s.limits(), Queue: respool.QueuePolicy{
+			Order: between(s, 0, respool.OrderShortestFirst), Backfill: between(s, 0, respool.BackfillEASY),
+			Candidates: between(s, 0, respool.OrderShortestFirst), Patience: s.span(), UsageHalfLife: s.span(),
+		},
+		ControllerPercent: between[uint8](s, 0, 100), RevocablePercent: between[uint8](s, 0, 100),
 	}
 	return scheduler.PoolRecord{Pool: p}
+}
+
+func (s source) limits() (l respool.Limits) {
+	for k := range resource.Kind(resource.MaxKinds) {
+		if s.bool() {
+			l = l.With(k, rapid.Int64Range(0, respool.MaxQuantity).Draw(s.t, "limit"))
+		}
+	}
+	return l
 }
 
 func (s source) spec() scheduler.SpecRecord {
@@ -118,6 +127,7 @@ func (s source) spec() scheduler.SpecRecord {
 		Instances: rapid.Uint32Range(0, workload.MaxInstances).Draw(s.t, "instances"), Template: s.template(), Gang: s.bool(), MaxRunning: s.number(),
 		Retry:    workload.RetryPolicy{MaxRetries: s.number(), Initial: s.span(), Max: s.span()},
 		Deadline: s.span(), Preemptible: s.bool(), Placement: s.placement(),
+		RunTime: s.span(), OnPreemption: between(s, 0, workload.PreemptKill), MaxUnavailable: s.instance(), Revocable: s.bool(), Controller: s.bool(),
 	}
 	for n := range min(spec.Instances, rapid.Uint32Range(0, 3).Draw(s.t, "overrides")) {
 		o := workload.Override{Instance: n, Command: s.texts(), Env: s.labels(), Labels: s.labels()}

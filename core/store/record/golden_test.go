@@ -52,6 +52,11 @@ func samples() []sample {
 		{"pool", scheduler.PoolRecord{Pool: respool.Pool{
 			ID: samplePool, Parent: respool.RootID, Name: "research", Kind: respool.Static, Reservation: resource.Vector{4000, 0, 0, 8000},
 			ReserveRest: true, Limit: limit, Share: 5, Version: 6, Creator: "ada", CreatedAt: sampleTime, UpdatedAt: sampleTime + 1,
+			Queue: respool.QueuePolicy{
+				Order: respool.OrderSmallestFirst, Backfill: respool.BackfillEASY, Candidates: respool.OrderShortestFirst,
+				Patience: time.Minute, UsageHalfLife: time.Hour,
+			},
+			UserLimit: limit, ControllerPercent: 25, RevocablePercent: 50,
 		}}, &recordpb.Pool{}},
 		{"spec", scheduler.SpecRecord{Job: sampleJob, Config: 2, Spec: sampleSpec()}, &recordpb.Spec{}},
 		{"spec-http", scheduler.SpecRecord{Job: sampleJob, Config: 3, Spec: &workload.JobSpec{
@@ -92,7 +97,8 @@ func sampleSpec() *workload.JobSpec {
 	return &workload.JobSpec{
 		Name: "train", Pool: samplePool, Owner: "ada", Labels: map[string]string{"team": "lab", "app": "x"}, Kind: workload.Batch, Priority: -4,
 		Instances: 300, Gang: true, MaxRunning: 20, Retry: workload.RetryPolicy{MaxRetries: 3, Initial: time.Second, Max: time.Minute},
-		Deadline: time.Hour, Preemptible: true,
+		Deadline: time.Hour, Preemptible: true, RunTime: time.Minute, OnPreemption: workload.PreemptKill, MaxUnavailable: 3, Revocable: true,
+		Controller: true,
 		Template: workload.TaskTemplate{
 			Command: []string{"sh", "-c", "true"}, Env: map[string]string{"B": "2", "A": "1"}, Needs: resource.Vector{500, 64, 0, 1000, 1},
 			GPUModels: []string{"T4"}, Ports: []workload.Port{{Name: "web", Number: 8080}},

@@ -216,9 +216,25 @@ type Pool struct {
 	// When it was made.
 	CreatedAt int64 `protobuf:"fixed64,10,opt,name=created_at,json=createdAt" json:"created_at,omitempty"`
 	// When it was last changed.
-	UpdatedAt     int64 `protobuf:"fixed64,11,opt,name=updated_at,json=updatedAt" json:"updated_at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	UpdatedAt int64 `protobuf:"fixed64,11,opt,name=updated_at,json=updatedAt" json:"updated_at,omitempty"`
+	// respool.Order.
+	Order uint32 `protobuf:"varint,12,opt,name=order" json:"order,omitempty"`
+	// respool.Backfill.
+	Backfill uint32 `protobuf:"varint,13,opt,name=backfill" json:"backfill,omitempty"`
+	// respool.Order of candidates.
+	Candidates uint32 `protobuf:"varint,14,opt,name=candidates" json:"candidates,omitempty"`
+	// How long work may be passed.
+	Patience int64 `protobuf:"varint,15,opt,name=patience" json:"patience,omitempty"`
+	// Half-life of usage.
+	UsageHalfLife int64 `protobuf:"varint,16,opt,name=usage_half_life,json=usageHalfLife" json:"usage_half_life,omitempty"`
+	// Limits of one owner, of the kinds that have one.
+	UserLimits []*Limit `protobuf:"bytes,17,rep,name=user_limits,json=userLimits" json:"user_limits,omitempty"`
+	// Part of the entitlement for controllers.
+	ControllerPercent uint32 `protobuf:"varint,18,opt,name=controller_percent,json=controllerPercent" json:"controller_percent,omitempty"`
+	// Part of the slack for revocable work.
+	RevocablePercent uint32 `protobuf:"varint,19,opt,name=revocable_percent,json=revocablePercent" json:"revocable_percent,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Pool) Reset() {
@@ -328,6 +344,62 @@ func (x *Pool) GetUpdatedAt() int64 {
 	return 0
 }
 
+func (x *Pool) GetOrder() uint32 {
+	if x != nil {
+		return x.Order
+	}
+	return 0
+}
+
+func (x *Pool) GetBackfill() uint32 {
+	if x != nil {
+		return x.Backfill
+	}
+	return 0
+}
+
+func (x *Pool) GetCandidates() uint32 {
+	if x != nil {
+		return x.Candidates
+	}
+	return 0
+}
+
+func (x *Pool) GetPatience() int64 {
+	if x != nil {
+		return x.Patience
+	}
+	return 0
+}
+
+func (x *Pool) GetUsageHalfLife() int64 {
+	if x != nil {
+		return x.UsageHalfLife
+	}
+	return 0
+}
+
+func (x *Pool) GetUserLimits() []*Limit {
+	if x != nil {
+		return x.UserLimits
+	}
+	return nil
+}
+
+func (x *Pool) GetControllerPercent() uint32 {
+	if x != nil {
+		return x.ControllerPercent
+	}
+	return 0
+}
+
+func (x *Pool) GetRevocablePercent() uint32 {
+	if x != nil {
+		return x.RevocablePercent
+	}
+	return 0
+}
+
 // Limit is the limit of one kind of resource.
 type Limit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -419,7 +491,17 @@ type Spec struct {
 	// Whether it may be preempted.
 	Preemptible bool `protobuf:"varint,16,opt,name=preemptible" json:"preemptible,omitempty"`
 	// Where it may run.
-	Placement     *Placement `protobuf:"bytes,17,opt,name=placement" json:"placement,omitempty"`
+	Placement *Placement `protobuf:"bytes,17,opt,name=placement" json:"placement,omitempty"`
+	// Estimate of one run.
+	RunTime int64 `protobuf:"varint,18,opt,name=run_time,json=runTime" json:"run_time,omitempty"`
+	// workload.PreemptionAction.
+	OnPreemption uint32 `protobuf:"varint,19,opt,name=on_preemption,json=onPreemption" json:"on_preemption,omitempty"`
+	// One more than the instances that may be down. 0: nobody was asked yet, which means one.
+	MaxUnavailable uint32 `protobuf:"varint,20,opt,name=max_unavailable,json=maxUnavailable" json:"max_unavailable,omitempty"`
+	// Whether it runs on slack.
+	Revocable bool `protobuf:"varint,21,opt,name=revocable" json:"revocable,omitempty"`
+	// Whether it directs others.
+	Controller    bool `protobuf:"varint,22,opt,name=controller" json:"controller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -571,6 +653,41 @@ func (x *Spec) GetPlacement() *Placement {
 		return x.Placement
 	}
 	return nil
+}
+
+func (x *Spec) GetRunTime() int64 {
+	if x != nil {
+		return x.RunTime
+	}
+	return 0
+}
+
+func (x *Spec) GetOnPreemption() uint32 {
+	if x != nil {
+		return x.OnPreemption
+	}
+	return 0
+}
+
+func (x *Spec) GetMaxUnavailable() uint32 {
+	if x != nil {
+		return x.MaxUnavailable
+	}
+	return 0
+}
+
+func (x *Spec) GetRevocable() bool {
+	if x != nil {
+		return x.Revocable
+	}
+	return false
+}
+
+func (x *Spec) GetController() bool {
+	if x != nil {
+		return x.Controller
+	}
+	return false
 }
 
 // Template is workload.TaskTemplate.
@@ -2414,7 +2531,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x04Cell\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05named\x18\x02 \x03(\tR\x05named\x12\x10\n" +
-	"\x03now\x18\x03 \x01(\x10R\x03now\"\xe2\x02\n" +
+	"\x03now\x18\x03 \x01(\x10R\x03now\"\x90\x05\n" +
 	"\x04Pool\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\fR\x06parent\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -2429,10 +2546,21 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"created_at\x18\n" +
 	" \x01(\x10R\tcreatedAt\x12\x1d\n" +
 	"\n" +
-	"updated_at\x18\v \x01(\x10R\tupdatedAt\"7\n" +
+	"updated_at\x18\v \x01(\x10R\tupdatedAt\x12\x14\n" +
+	"\x05order\x18\f \x01(\rR\x05order\x12\x1a\n" +
+	"\bbackfill\x18\r \x01(\rR\bbackfill\x12\x1e\n" +
+	"\n" +
+	"candidates\x18\x0e \x01(\rR\n" +
+	"candidates\x12\x1a\n" +
+	"\bpatience\x18\x0f \x01(\x03R\bpatience\x12&\n" +
+	"\x0fusage_half_life\x18\x10 \x01(\x03R\rusageHalfLife\x12:\n" +
+	"\vuser_limits\x18\x11 \x03(\v2\x19.paceline.record.v1.LimitR\n" +
+	"userLimits\x12-\n" +
+	"\x12controller_percent\x18\x12 \x01(\rR\x11controllerPercent\x12+\n" +
+	"\x11revocable_percent\x18\x13 \x01(\rR\x10revocablePercent\"7\n" +
 	"\x05Limit\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x1a\n" +
-	"\bquantity\x18\x02 \x01(\x03R\bquantity\"\x9c\x05\n" +
+	"\bquantity\x18\x02 \x01(\x03R\bquantity\"\xc3\x06\n" +
 	"\x04Spec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\fR\x04pool\x12\x14\n" +
@@ -2454,7 +2582,14 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"maxBackoff\x12\x1a\n" +
 	"\bdeadline\x18\x0f \x01(\x03R\bdeadline\x12 \n" +
 	"\vpreemptible\x18\x10 \x01(\bR\vpreemptible\x12;\n" +
-	"\tplacement\x18\x11 \x01(\v2\x1d.paceline.record.v1.PlacementR\tplacement\x1a9\n" +
+	"\tplacement\x18\x11 \x01(\v2\x1d.paceline.record.v1.PlacementR\tplacement\x12\x19\n" +
+	"\brun_time\x18\x12 \x01(\x03R\arunTime\x12#\n" +
+	"\ron_preemption\x18\x13 \x01(\rR\fonPreemption\x12'\n" +
+	"\x0fmax_unavailable\x18\x14 \x01(\rR\x0emaxUnavailable\x12\x1c\n" +
+	"\trevocable\x18\x15 \x01(\bR\trevocable\x12\x1e\n" +
+	"\n" +
+	"controller\x18\x16 \x01(\bR\n" +
+	"controller\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x89\x05\n" +
@@ -2701,35 +2836,36 @@ var file_paceline_record_v1_record_proto_goTypes = []any{
 var file_paceline_record_v1_record_proto_depIdxs = []int32{
 	0,  // 0: paceline.record.v1.Pool.reservation:type_name -> paceline.record.v1.Vector
 	4,  // 1: paceline.record.v1.Pool.limits:type_name -> paceline.record.v1.Limit
-	23, // 2: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
-	6,  // 3: paceline.record.v1.Spec.template:type_name -> paceline.record.v1.Template
-	9,  // 4: paceline.record.v1.Spec.overrides:type_name -> paceline.record.v1.Override
-	10, // 5: paceline.record.v1.Spec.placement:type_name -> paceline.record.v1.Placement
-	24, // 6: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
-	0,  // 7: paceline.record.v1.Template.needs:type_name -> paceline.record.v1.Vector
-	7,  // 8: paceline.record.v1.Template.ports:type_name -> paceline.record.v1.Port
-	8,  // 9: paceline.record.v1.Template.health:type_name -> paceline.record.v1.HealthCheck
-	25, // 10: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
-	26, // 11: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
-	0,  // 12: paceline.record.v1.Override.needs:type_name -> paceline.record.v1.Vector
-	27, // 13: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
-	11, // 14: paceline.record.v1.Placement.constraints:type_name -> paceline.record.v1.Constraint
-	12, // 15: paceline.record.v1.Placement.preferences:type_name -> paceline.record.v1.Preference
-	13, // 16: paceline.record.v1.Placement.affinities:type_name -> paceline.record.v1.Affinity
-	14, // 17: paceline.record.v1.Placement.spreads:type_name -> paceline.record.v1.Spread
-	11, // 18: paceline.record.v1.Preference.constraint:type_name -> paceline.record.v1.Constraint
-	28, // 19: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
-	1,  // 20: paceline.record.v1.Job.caller:type_name -> paceline.record.v1.Caller
-	29, // 21: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
-	0,  // 22: paceline.record.v1.Host.capacity:type_name -> paceline.record.v1.Vector
-	0,  // 23: paceline.record.v1.Host.foreign:type_name -> paceline.record.v1.Vector
-	19, // 24: paceline.record.v1.Host.devices:type_name -> paceline.record.v1.Device
-	22, // 25: paceline.record.v1.Changes.changes:type_name -> paceline.record.v1.Change
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	4,  // 2: paceline.record.v1.Pool.user_limits:type_name -> paceline.record.v1.Limit
+	23, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
+	6,  // 4: paceline.record.v1.Spec.template:type_name -> paceline.record.v1.Template
+	9,  // 5: paceline.record.v1.Spec.overrides:type_name -> paceline.record.v1.Override
+	10, // 6: paceline.record.v1.Spec.placement:type_name -> paceline.record.v1.Placement
+	24, // 7: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
+	0,  // 8: paceline.record.v1.Template.needs:type_name -> paceline.record.v1.Vector
+	7,  // 9: paceline.record.v1.Template.ports:type_name -> paceline.record.v1.Port
+	8,  // 10: paceline.record.v1.Template.health:type_name -> paceline.record.v1.HealthCheck
+	25, // 11: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
+	26, // 12: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
+	0,  // 13: paceline.record.v1.Override.needs:type_name -> paceline.record.v1.Vector
+	27, // 14: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
+	11, // 15: paceline.record.v1.Placement.constraints:type_name -> paceline.record.v1.Constraint
+	12, // 16: paceline.record.v1.Placement.preferences:type_name -> paceline.record.v1.Preference
+	13, // 17: paceline.record.v1.Placement.affinities:type_name -> paceline.record.v1.Affinity
+	14, // 18: paceline.record.v1.Placement.spreads:type_name -> paceline.record.v1.Spread
+	11, // 19: paceline.record.v1.Preference.constraint:type_name -> paceline.record.v1.Constraint
+	28, // 20: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
+	1,  // 21: paceline.record.v1.Job.caller:type_name -> paceline.record.v1.Caller
+	29, // 22: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
+	0,  // 23: paceline.record.v1.Host.capacity:type_name -> paceline.record.v1.Vector
+	0,  // 24: paceline.record.v1.Host.foreign:type_name -> paceline.record.v1.Vector
+	19, // 25: paceline.record.v1.Host.devices:type_name -> paceline.record.v1.Device
+	22, // 26: paceline.record.v1.Changes.changes:type_name -> paceline.record.v1.Change
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_paceline_record_v1_record_proto_init() }

@@ -58,7 +58,16 @@ type JobSpec struct {
 	// Where instances may and should run.
 	Placement *PlacementSpec `protobuf:"bytes,23,opt,name=placement,proto3" json:"placement,omitempty"`
 	// The delays between the runs of an instance that fails.
-	Backoff       *BackoffSpec `protobuf:"bytes,24,opt,name=backoff,proto3" json:"backoff,omitempty"`
+	Backoff *BackoffSpec `protobuf:"bytes,24,opt,name=backoff,proto3" json:"backoff,omitempty"`
+	// About how long one run takes. It is believed, never enforced: queues that go by it, back-fill and estimates use it.
+	RunTime *durationpb.Duration `protobuf:"bytes,25,opt,name=run_time,json=runTime,proto3" json:"run_time,omitempty"`
+	// What becomes of an instance that was ended to make room for other work. restart (the default): it waits for room again. kill: it
+	// is not tried again, and counts as failed.
+	OnPreemption string `protobuf:"bytes,26,opt,name=on_preemption,json=onPreemption,proto3" json:"on_preemption,omitempty"`
+	// Runs on capacity that nobody else uses at the moment, counts against no entitlement, and is the first to be ended.
+	Revocable bool `protobuf:"varint,27,opt,name=revocable,proto3" json:"revocable,omitempty"`
+	// Its tasks direct others, as the driver of a Spark application does. The pool's controller_percent bounds such work.
+	Controller    bool `protobuf:"varint,28,opt,name=controller,proto3" json:"controller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -211,6 +220,34 @@ func (x *JobSpec) GetBackoff() *BackoffSpec {
 	return nil
 }
 
+func (x *JobSpec) GetRunTime() *durationpb.Duration {
+	if x != nil {
+		return x.RunTime
+	}
+	return nil
+}
+
+func (x *JobSpec) GetOnPreemption() string {
+	if x != nil {
+		return x.OnPreemption
+	}
+	return ""
+}
+
+func (x *JobSpec) GetRevocable() bool {
+	if x != nil {
+		return x.Revocable
+	}
+	return false
+}
+
+func (x *JobSpec) GetController() bool {
+	if x != nil {
+		return x.Controller
+	}
+	return false
+}
+
 type isJobSpec_Kind interface {
 	isJobSpec_Kind()
 }
@@ -302,9 +339,12 @@ func (x *BatchSpec) GetDeadline() *durationpb.Duration {
 
 // ServiceSpec holds the settings of services.
 type ServiceSpec struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many instances may be down at once because of Paceline: for restarts, preemption, maintenance. Instances that are down for
+	// another reason count. Default: 1.
+	MaxUnavailable *uint32 `protobuf:"varint,1,opt,name=max_unavailable,json=maxUnavailable,proto3,oneof" json:"max_unavailable,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ServiceSpec) Reset() {
@@ -335,6 +375,13 @@ func (x *ServiceSpec) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ServiceSpec.ProtoReflect.Descriptor instead.
 func (*ServiceSpec) Descriptor() ([]byte, []int) {
 	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ServiceSpec) GetMaxUnavailable() uint32 {
+	if x != nil && x.MaxUnavailable != nil {
+		return *x.MaxUnavailable
+	}
+	return 0
 }
 
 // DaemonSpec holds the settings of daemons.
@@ -1003,7 +1050,7 @@ var File_paceline_v1_job_spec_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_job_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x1apaceline/v1/job_spec.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a paceline/v1/placement_spec.proto\x1a\x1apaceline/v1/resource.proto\"\x9e\v\n" +
+	"\x1apaceline/v1/job_spec.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a paceline/v1/placement_spec.proto\x1a\x1apaceline/v1/resource.proto\"\xae\x0e\n" +
 	"\aJobSpec\x12<\n" +
 	"\x04name\x18\x01 \x01(\tB(\xbaH%r#\x18?2\x1f^[a-z0-9]([a-z0-9-]*[a-z0-9])?$R\x04name\x12M\n" +
 	"\x04pool\x18\x02 \x01(\tB9\xbaH6\xd8\x01\x01r1\x18\x80\x042,^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$R\x04pool\x12\x1e\n" +
@@ -1020,11 +1067,18 @@ const file_paceline_v1_job_spec_proto_rawDesc = "" +
 	"\x04task\x18\x15 \x01(\v2\x15.paceline.v1.TaskSpecB\x06\xbaH\x03\xc8\x01\x01R\x04task\x12>\n" +
 	"\toverrides\x18\x16 \x03(\v2\x15.paceline.v1.OverrideB\t\xbaH\x06\x92\x01\x03\x10\x90NR\toverrides\x128\n" +
 	"\tplacement\x18\x17 \x01(\v2\x1a.paceline.v1.PlacementSpecR\tplacement\x122\n" +
-	"\abackoff\x18\x18 \x01(\v2\x18.paceline.v1.BackoffSpecR\abackoff\x1a9\n" +
+	"\abackoff\x18\x18 \x01(\v2\x18.paceline.v1.BackoffSpecR\abackoff\x12E\n" +
+	"\brun_time\x18\x19 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\xe7\x84\x0f*\x00R\arunTime\x12;\n" +
+	"\ron_preemption\x18\x1a \x01(\tB\x16\xbaH\x13r\x11R\x00R\arestartR\x04killR\fonPreemption\x12\x1c\n" +
+	"\trevocable\x18\x1b \x01(\bR\trevocable\x12\x1e\n" +
+	"\n" +
+	"controller\x18\x1c \x01(\bR\n" +
+	"controller\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xcf\x03\xbaH\xcb\x03\x1a\xd1\x01\n" +
-	"\x19job_spec.daemon_instances\x12Ya daemon has one instance on every matching host: leave out instances, overrides and gang\x1aY!has(this.daemon) || !(has(this.instances) || has(this.gang) || size(this.overrides) > 0)\x1a\xf4\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\x9d\x05\xbaH\x99\x05\x1a\xd1\x01\n" +
+	"\x19job_spec.daemon_instances\x12Ya daemon has one instance on every matching host: leave out instances, overrides and gang\x1aY!has(this.daemon) || !(has(this.instances) || has(this.gang) || size(this.overrides) > 0)\x1a\xcb\x01\n" +
+	"\x1ejob_spec.revocable_preemptible\x12Xrevocable work may be ended at any time: set preemptible to true, or leave revocable out\x1aO!this.revocable || (has(this.preemptible) ? this.preemptible : has(this.batch))\x1a\xf4\x01\n" +
 	"\x14job_spec.gang_window\x12Mbatch.max_running must not be below instances in a gang: it starts as a whole\x1a\x8c\x01!has(this.gang) || !has(this.batch) || this.batch.max_running == 0u || this.batch.max_running >= (has(this.instances) ? this.instances : 1u)B\r\n" +
 	"\x04kind\x12\x05\xbaH\x02\b\x01B\f\n" +
 	"\n" +
@@ -1036,8 +1090,11 @@ const file_paceline_v1_job_spec_proto_rawDesc = "" +
 	"\vmax_running\x18\x02 \x01(\rR\n" +
 	"maxRunning\x12F\n" +
 	"\bdeadline\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\xe7\x84\x0f*\x00R\bdeadlineB\x0e\n" +
-	"\f_max_retries\"\r\n" +
-	"\vServiceSpec\"\f\n" +
+	"\f_max_retries\"[\n" +
+	"\vServiceSpec\x128\n" +
+	"\x0fmax_unavailable\x18\x01 \x01(\rB\n" +
+	"\xbaH\a*\x05\x18\x80\x80\x80\x02H\x00R\x0emaxUnavailable\x88\x01\x01B\x12\n" +
+	"\x10_max_unavailable\"\f\n" +
 	"\n" +
 	"DaemonSpec\"\n" +
 	"\n" +
@@ -1151,30 +1208,31 @@ var file_paceline_v1_job_spec_proto_depIdxs = []int32{
 	7,  // 6: paceline.v1.JobSpec.overrides:type_name -> paceline.v1.Override
 	18, // 7: paceline.v1.JobSpec.placement:type_name -> paceline.v1.PlacementSpec
 	5,  // 8: paceline.v1.JobSpec.backoff:type_name -> paceline.v1.BackoffSpec
-	19, // 9: paceline.v1.BatchSpec.deadline:type_name -> google.protobuf.Duration
-	19, // 10: paceline.v1.BackoffSpec.initial_delay:type_name -> google.protobuf.Duration
-	19, // 11: paceline.v1.BackoffSpec.max_delay:type_name -> google.protobuf.Duration
-	14, // 12: paceline.v1.TaskSpec.env:type_name -> paceline.v1.TaskSpec.EnvEntry
-	20, // 13: paceline.v1.TaskSpec.resources:type_name -> paceline.v1.TaskResources
-	8,  // 14: paceline.v1.TaskSpec.health_check:type_name -> paceline.v1.HealthCheck
-	19, // 15: paceline.v1.TaskSpec.kill_grace:type_name -> google.protobuf.Duration
-	15, // 16: paceline.v1.TaskSpec.labels:type_name -> paceline.v1.TaskSpec.LabelsEntry
-	12, // 17: paceline.v1.TaskSpec.simulation:type_name -> paceline.v1.Simulation
-	16, // 18: paceline.v1.Override.env:type_name -> paceline.v1.Override.EnvEntry
-	21, // 19: paceline.v1.Override.resources:type_name -> paceline.v1.Quantities
-	17, // 20: paceline.v1.Override.labels:type_name -> paceline.v1.Override.LabelsEntry
-	9,  // 21: paceline.v1.HealthCheck.exec:type_name -> paceline.v1.ExecCheck
-	10, // 22: paceline.v1.HealthCheck.http:type_name -> paceline.v1.HttpCheck
-	11, // 23: paceline.v1.HealthCheck.tcp:type_name -> paceline.v1.TcpCheck
-	19, // 24: paceline.v1.HealthCheck.initial_delay:type_name -> google.protobuf.Duration
-	19, // 25: paceline.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	19, // 26: paceline.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	19, // 27: paceline.v1.Simulation.duration:type_name -> google.protobuf.Duration
-	28, // [28:28] is the sub-list for method output_type
-	28, // [28:28] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	19, // 9: paceline.v1.JobSpec.run_time:type_name -> google.protobuf.Duration
+	19, // 10: paceline.v1.BatchSpec.deadline:type_name -> google.protobuf.Duration
+	19, // 11: paceline.v1.BackoffSpec.initial_delay:type_name -> google.protobuf.Duration
+	19, // 12: paceline.v1.BackoffSpec.max_delay:type_name -> google.protobuf.Duration
+	14, // 13: paceline.v1.TaskSpec.env:type_name -> paceline.v1.TaskSpec.EnvEntry
+	20, // 14: paceline.v1.TaskSpec.resources:type_name -> paceline.v1.TaskResources
+	8,  // 15: paceline.v1.TaskSpec.health_check:type_name -> paceline.v1.HealthCheck
+	19, // 16: paceline.v1.TaskSpec.kill_grace:type_name -> google.protobuf.Duration
+	15, // 17: paceline.v1.TaskSpec.labels:type_name -> paceline.v1.TaskSpec.LabelsEntry
+	12, // 18: paceline.v1.TaskSpec.simulation:type_name -> paceline.v1.Simulation
+	16, // 19: paceline.v1.Override.env:type_name -> paceline.v1.Override.EnvEntry
+	21, // 20: paceline.v1.Override.resources:type_name -> paceline.v1.Quantities
+	17, // 21: paceline.v1.Override.labels:type_name -> paceline.v1.Override.LabelsEntry
+	9,  // 22: paceline.v1.HealthCheck.exec:type_name -> paceline.v1.ExecCheck
+	10, // 23: paceline.v1.HealthCheck.http:type_name -> paceline.v1.HttpCheck
+	11, // 24: paceline.v1.HealthCheck.tcp:type_name -> paceline.v1.TcpCheck
+	19, // 25: paceline.v1.HealthCheck.initial_delay:type_name -> google.protobuf.Duration
+	19, // 26: paceline.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	19, // 27: paceline.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	19, // 28: paceline.v1.Simulation.duration:type_name -> google.protobuf.Duration
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_job_spec_proto_init() }
@@ -1190,6 +1248,7 @@ func file_paceline_v1_job_spec_proto_init() {
 		(*JobSpec_Daemon)(nil),
 	}
 	file_paceline_v1_job_spec_proto_msgTypes[1].OneofWrappers = []any{}
+	file_paceline_v1_job_spec_proto_msgTypes[2].OneofWrappers = []any{}
 	file_paceline_v1_job_spec_proto_msgTypes[8].OneofWrappers = []any{
 		(*HealthCheck_Exec)(nil),
 		(*HealthCheck_Http)(nil),

@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -38,9 +39,17 @@ type PoolSpec struct {
 	Share *uint32 `protobuf:"varint,5,opt,name=share,proto3,oneof" json:"share,omitempty"`
 	// Reserves whatever the parent's reservation leaves after the siblings'. At most one child of a parent has it; the pool /default does
 	// from the start.
-	ReserveRest   bool `protobuf:"varint,6,opt,name=reserve_rest,json=reserveRest,proto3" json:"reserve_rest,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ReserveRest bool `protobuf:"varint,6,opt,name=reserve_rest,json=reserveRest,proto3" json:"reserve_rest,omitempty"`
+	// In which order its work waits.
+	Queue *QueueSpec `protobuf:"bytes,7,opt,name=queue,proto3" json:"queue,omitempty"`
+	// What one owner's jobs may use of the pool together. A kind that is left out is not limited.
+	UserLimit *Quantities `protobuf:"bytes,8,opt,name=user_limit,json=userLimit,proto3" json:"user_limit,omitempty"`
+	// How much of the pool's entitlement jobs with controller may use, in percent. 0: all of it.
+	ControllerPercent uint32 `protobuf:"varint,9,opt,name=controller_percent,json=controllerPercent,proto3" json:"controller_percent,omitempty"`
+	// How much of the cell's slack revocable jobs of the pool may use, in percent. 0: all of it.
+	RevocablePercent uint32 `protobuf:"varint,10,opt,name=revocable_percent,json=revocablePercent,proto3" json:"revocable_percent,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *PoolSpec) Reset() {
@@ -115,6 +124,119 @@ func (x *PoolSpec) GetReserveRest() bool {
 	return false
 }
 
+func (x *PoolSpec) GetQueue() *QueueSpec {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+func (x *PoolSpec) GetUserLimit() *Quantities {
+	if x != nil {
+		return x.UserLimit
+	}
+	return nil
+}
+
+func (x *PoolSpec) GetControllerPercent() uint32 {
+	if x != nil {
+		return x.ControllerPercent
+	}
+	return 0
+}
+
+func (x *PoolSpec) GetRevocablePercent() uint32 {
+	if x != nil {
+		return x.RevocablePercent
+	}
+	return 0
+}
+
+// QueueSpec is the order in which a pool's work waits, and what may pass the first in line.
+type QueueSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Higher priority always goes first; the order decides among equals. priority-fifo (the default): by submission. fair-user: the
+	// owner who used least of late. smallest-first: the smallest product of processors and run_time. shortest-first: the shortest
+	// run_time.
+	Order string `protobuf:"bytes,1,opt,name=order,proto3" json:"order,omitempty"`
+	// none (the default): what the first in line waits for is kept for it. easy: others may use it for a while, if by their run_time they
+	// do not delay it.
+	Backfill string `protobuf:"bytes,2,opt,name=backfill,proto3" json:"backfill,omitempty"`
+	// The order in which work is tried for back-fill. Default: order.
+	Candidates string `protobuf:"bytes,3,opt,name=candidates,proto3" json:"candidates,omitempty"`
+	// How long work may be passed by others before the queue waits for it. Default: 10 min.
+	Patience *durationpb.Duration `protobuf:"bytes,4,opt,name=patience,proto3" json:"patience,omitempty"`
+	// After this time an owner's use counts half in fair-user. Default: 24 h.
+	UsageHalfLife *durationpb.Duration `protobuf:"bytes,5,opt,name=usage_half_life,json=usageHalfLife,proto3" json:"usage_half_life,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueSpec) Reset() {
+	*x = QueueSpec{}
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueSpec) ProtoMessage() {}
+
+func (x *QueueSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueSpec.ProtoReflect.Descriptor instead.
+func (*QueueSpec) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *QueueSpec) GetOrder() string {
+	if x != nil {
+		return x.Order
+	}
+	return ""
+}
+
+func (x *QueueSpec) GetBackfill() string {
+	if x != nil {
+		return x.Backfill
+	}
+	return ""
+}
+
+func (x *QueueSpec) GetCandidates() string {
+	if x != nil {
+		return x.Candidates
+	}
+	return ""
+}
+
+func (x *QueueSpec) GetPatience() *durationpb.Duration {
+	if x != nil {
+		return x.Patience
+	}
+	return nil
+}
+
+func (x *QueueSpec) GetUsageHalfLife() *durationpb.Duration {
+	if x != nil {
+		return x.UsageHalfLife
+	}
+	return nil
+}
+
 // Pool is one pool with everything known of it.
 type Pool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -150,7 +272,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[1]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -162,7 +284,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[1]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -175,7 +297,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{1}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Pool) GetId() string {
@@ -282,7 +404,7 @@ type ApplyPoolRequest struct {
 
 func (x *ApplyPoolRequest) Reset() {
 	*x = ApplyPoolRequest{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[2]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -294,7 +416,7 @@ func (x *ApplyPoolRequest) String() string {
 func (*ApplyPoolRequest) ProtoMessage() {}
 
 func (x *ApplyPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[2]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -307,7 +429,7 @@ func (x *ApplyPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyPoolRequest.ProtoReflect.Descriptor instead.
 func (*ApplyPoolRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{2}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ApplyPoolRequest) GetSpec() *PoolSpec {
@@ -341,7 +463,7 @@ type ApplyPoolResponse struct {
 
 func (x *ApplyPoolResponse) Reset() {
 	*x = ApplyPoolResponse{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[3]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -353,7 +475,7 @@ func (x *ApplyPoolResponse) String() string {
 func (*ApplyPoolResponse) ProtoMessage() {}
 
 func (x *ApplyPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[3]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -366,7 +488,7 @@ func (x *ApplyPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyPoolResponse.ProtoReflect.Descriptor instead.
 func (*ApplyPoolResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{3}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ApplyPoolResponse) GetPool() *Pool {
@@ -408,7 +530,7 @@ type GetPoolRequest struct {
 
 func (x *GetPoolRequest) Reset() {
 	*x = GetPoolRequest{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[4]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -420,7 +542,7 @@ func (x *GetPoolRequest) String() string {
 func (*GetPoolRequest) ProtoMessage() {}
 
 func (x *GetPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[4]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -433,7 +555,7 @@ func (x *GetPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPoolRequest.ProtoReflect.Descriptor instead.
 func (*GetPoolRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{4}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetPoolRequest) GetPool() string {
@@ -454,7 +576,7 @@ type GetPoolResponse struct {
 
 func (x *GetPoolResponse) Reset() {
 	*x = GetPoolResponse{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[5]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -466,7 +588,7 @@ func (x *GetPoolResponse) String() string {
 func (*GetPoolResponse) ProtoMessage() {}
 
 func (x *GetPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[5]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -479,7 +601,7 @@ func (x *GetPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPoolResponse.ProtoReflect.Descriptor instead.
 func (*GetPoolResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{5}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetPoolResponse) GetPool() *Pool {
@@ -504,7 +626,7 @@ type ListPoolsRequest struct {
 
 func (x *ListPoolsRequest) Reset() {
 	*x = ListPoolsRequest{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[6]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -516,7 +638,7 @@ func (x *ListPoolsRequest) String() string {
 func (*ListPoolsRequest) ProtoMessage() {}
 
 func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[6]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -529,7 +651,7 @@ func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{6}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListPoolsRequest) GetRoot() string {
@@ -568,7 +690,7 @@ type ListPoolsResponse struct {
 
 func (x *ListPoolsResponse) Reset() {
 	*x = ListPoolsResponse{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[7]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -580,7 +702,7 @@ func (x *ListPoolsResponse) String() string {
 func (*ListPoolsResponse) ProtoMessage() {}
 
 func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[7]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -593,7 +715,7 @@ func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{7}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListPoolsResponse) GetPools() []*Pool {
@@ -630,7 +752,7 @@ type DeletePoolRequest struct {
 
 func (x *DeletePoolRequest) Reset() {
 	*x = DeletePoolRequest{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[8]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +764,7 @@ func (x *DeletePoolRequest) String() string {
 func (*DeletePoolRequest) ProtoMessage() {}
 
 func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[8]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +777,7 @@ func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolRequest.ProtoReflect.Descriptor instead.
 func (*DeletePoolRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{8}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DeletePoolRequest) GetPool() string {
@@ -681,7 +803,7 @@ type DeletePoolResponse struct {
 
 func (x *DeletePoolResponse) Reset() {
 	*x = DeletePoolResponse{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[9]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +815,7 @@ func (x *DeletePoolResponse) String() string {
 func (*DeletePoolResponse) ProtoMessage() {}
 
 func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[9]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,23 +828,37 @@ func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolResponse.ProtoReflect.Descriptor instead.
 func (*DeletePoolResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{9}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{10}
 }
 
 var File_paceline_v1_pool_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1epaceline/v1/pool_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\"\xee\x03\n" +
+	"\x1epaceline/v1/pool_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\"\xc2\x05\n" +
 	"\bPoolSpec\x12J\n" +
 	"\x04path\x18\x01 \x01(\tB6\xbaH3r1\x18\x80\x042,^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$R\x04path\x12,\n" +
 	"\x04kind\x18\x02 \x01(\tB\x18\xbaH\x15r\x13R\x00R\aelasticR\x06staticR\x04kind\x129\n" +
 	"\vreservation\x18\x03 \x01(\v2\x17.paceline.v1.QuantitiesR\vreservation\x12-\n" +
 	"\x05limit\x18\x04 \x01(\v2\x17.paceline.v1.QuantitiesR\x05limit\x12$\n" +
 	"\x05share\x18\x05 \x01(\rB\t\xbaH\x06*\x04\x18\xc0\x84=H\x00R\x05share\x88\x01\x01\x12!\n" +
-	"\freserve_rest\x18\x06 \x01(\bR\vreserveRest:\xaa\x01\xbaH\xa6\x01\x1a\xa3\x01\n" +
+	"\freserve_rest\x18\x06 \x01(\bR\vreserveRest\x12,\n" +
+	"\x05queue\x18\a \x01(\v2\x16.paceline.v1.QueueSpecR\x05queue\x126\n" +
+	"\n" +
+	"user_limit\x18\b \x01(\v2\x17.paceline.v1.QuantitiesR\tuserLimit\x126\n" +
+	"\x12controller_percent\x18\t \x01(\rB\a\xbaH\x04*\x02\x18dR\x11controllerPercent\x124\n" +
+	"\x11revocable_percent\x18\n" +
+	" \x01(\rB\a\xbaH\x04*\x02\x18dR\x10revocablePercent:\xaa\x01\xbaH\xa6\x01\x1a\xa3\x01\n" +
 	"\x16pool_spec.reserve_rest\x12[reservation must be left out with reserve_rest, which makes it whatever the parent has left\x1a,!this.reserve_rest || !has(this.reservation)B\b\n" +
-	"\x06_share\"\xc3\x04\n" +
+	"\x06_share\"\x96\x03\n" +
+	"\tQueueSpec\x12W\n" +
+	"\x05order\x18\x01 \x01(\tBA\xbaH>r<R\x00R\rpriority-fifoR\tfair-userR\x0esmallest-firstR\x0eshortest-firstR\x05order\x12/\n" +
+	"\bbackfill\x18\x02 \x01(\tB\x13\xbaH\x10r\x0eR\x00R\x04noneR\x04easyR\bbackfill\x12a\n" +
+	"\n" +
+	"candidates\x18\x03 \x01(\tBA\xbaH>r<R\x00R\rpriority-fifoR\tfair-userR\x0esmallest-firstR\x0eshortest-firstR\n" +
+	"candidates\x12F\n" +
+	"\bpatience\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\xe7\x84\x0f*\x00R\bpatience\x12T\n" +
+	"\x0fusage_half_life\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\v\"\x05\b\x80\xe7\x84\x0f2\x02\b<R\rusageHalfLife\"\xc3\x04\n" +
 	"\x04Pool\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\tparent_id\x18\x02 \x01(\tR\bparentId\x12)\n" +
@@ -787,49 +923,55 @@ func file_paceline_v1_pool_service_proto_rawDescGZIP() []byte {
 	return file_paceline_v1_pool_service_proto_rawDescData
 }
 
-var file_paceline_v1_pool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_paceline_v1_pool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_paceline_v1_pool_service_proto_goTypes = []any{
 	(*PoolSpec)(nil),              // 0: paceline.v1.PoolSpec
-	(*Pool)(nil),                  // 1: paceline.v1.Pool
-	(*ApplyPoolRequest)(nil),      // 2: paceline.v1.ApplyPoolRequest
-	(*ApplyPoolResponse)(nil),     // 3: paceline.v1.ApplyPoolResponse
-	(*GetPoolRequest)(nil),        // 4: paceline.v1.GetPoolRequest
-	(*GetPoolResponse)(nil),       // 5: paceline.v1.GetPoolResponse
-	(*ListPoolsRequest)(nil),      // 6: paceline.v1.ListPoolsRequest
-	(*ListPoolsResponse)(nil),     // 7: paceline.v1.ListPoolsResponse
-	(*DeletePoolRequest)(nil),     // 8: paceline.v1.DeletePoolRequest
-	(*DeletePoolResponse)(nil),    // 9: paceline.v1.DeletePoolResponse
-	(*Quantities)(nil),            // 10: paceline.v1.Quantities
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*QueueSpec)(nil),             // 1: paceline.v1.QueueSpec
+	(*Pool)(nil),                  // 2: paceline.v1.Pool
+	(*ApplyPoolRequest)(nil),      // 3: paceline.v1.ApplyPoolRequest
+	(*ApplyPoolResponse)(nil),     // 4: paceline.v1.ApplyPoolResponse
+	(*GetPoolRequest)(nil),        // 5: paceline.v1.GetPoolRequest
+	(*GetPoolResponse)(nil),       // 6: paceline.v1.GetPoolResponse
+	(*ListPoolsRequest)(nil),      // 7: paceline.v1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),     // 8: paceline.v1.ListPoolsResponse
+	(*DeletePoolRequest)(nil),     // 9: paceline.v1.DeletePoolRequest
+	(*DeletePoolResponse)(nil),    // 10: paceline.v1.DeletePoolResponse
+	(*Quantities)(nil),            // 11: paceline.v1.Quantities
+	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
 }
 var file_paceline_v1_pool_service_proto_depIdxs = []int32{
-	10, // 0: paceline.v1.PoolSpec.reservation:type_name -> paceline.v1.Quantities
-	10, // 1: paceline.v1.PoolSpec.limit:type_name -> paceline.v1.Quantities
-	0,  // 2: paceline.v1.Pool.spec:type_name -> paceline.v1.PoolSpec
-	10, // 3: paceline.v1.Pool.reservation:type_name -> paceline.v1.Quantities
-	10, // 4: paceline.v1.Pool.entitlement:type_name -> paceline.v1.Quantities
-	10, // 5: paceline.v1.Pool.usage:type_name -> paceline.v1.Quantities
-	10, // 6: paceline.v1.Pool.demand:type_name -> paceline.v1.Quantities
-	10, // 7: paceline.v1.Pool.non_preemptible_usage:type_name -> paceline.v1.Quantities
-	11, // 8: paceline.v1.Pool.create_time:type_name -> google.protobuf.Timestamp
-	11, // 9: paceline.v1.Pool.update_time:type_name -> google.protobuf.Timestamp
-	0,  // 10: paceline.v1.ApplyPoolRequest.spec:type_name -> paceline.v1.PoolSpec
-	1,  // 11: paceline.v1.ApplyPoolResponse.pool:type_name -> paceline.v1.Pool
-	1,  // 12: paceline.v1.GetPoolResponse.pool:type_name -> paceline.v1.Pool
-	1,  // 13: paceline.v1.ListPoolsResponse.pools:type_name -> paceline.v1.Pool
-	2,  // 14: paceline.v1.PoolService.ApplyPool:input_type -> paceline.v1.ApplyPoolRequest
-	4,  // 15: paceline.v1.PoolService.GetPool:input_type -> paceline.v1.GetPoolRequest
-	6,  // 16: paceline.v1.PoolService.ListPools:input_type -> paceline.v1.ListPoolsRequest
-	8,  // 17: paceline.v1.PoolService.DeletePool:input_type -> paceline.v1.DeletePoolRequest
-	3,  // 18: paceline.v1.PoolService.ApplyPool:output_type -> paceline.v1.ApplyPoolResponse
-	5,  // 19: paceline.v1.PoolService.GetPool:output_type -> paceline.v1.GetPoolResponse
-	7,  // 20: paceline.v1.PoolService.ListPools:output_type -> paceline.v1.ListPoolsResponse
-	9,  // 21: paceline.v1.PoolService.DeletePool:output_type -> paceline.v1.DeletePoolResponse
-	18, // [18:22] is the sub-list for method output_type
-	14, // [14:18] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	11, // 0: paceline.v1.PoolSpec.reservation:type_name -> paceline.v1.Quantities
+	11, // 1: paceline.v1.PoolSpec.limit:type_name -> paceline.v1.Quantities
+	1,  // 2: paceline.v1.PoolSpec.queue:type_name -> paceline.v1.QueueSpec
+	11, // 3: paceline.v1.PoolSpec.user_limit:type_name -> paceline.v1.Quantities
+	12, // 4: paceline.v1.QueueSpec.patience:type_name -> google.protobuf.Duration
+	12, // 5: paceline.v1.QueueSpec.usage_half_life:type_name -> google.protobuf.Duration
+	0,  // 6: paceline.v1.Pool.spec:type_name -> paceline.v1.PoolSpec
+	11, // 7: paceline.v1.Pool.reservation:type_name -> paceline.v1.Quantities
+	11, // 8: paceline.v1.Pool.entitlement:type_name -> paceline.v1.Quantities
+	11, // 9: paceline.v1.Pool.usage:type_name -> paceline.v1.Quantities
+	11, // 10: paceline.v1.Pool.demand:type_name -> paceline.v1.Quantities
+	11, // 11: paceline.v1.Pool.non_preemptible_usage:type_name -> paceline.v1.Quantities
+	13, // 12: paceline.v1.Pool.create_time:type_name -> google.protobuf.Timestamp
+	13, // 13: paceline.v1.Pool.update_time:type_name -> google.protobuf.Timestamp
+	0,  // 14: paceline.v1.ApplyPoolRequest.spec:type_name -> paceline.v1.PoolSpec
+	2,  // 15: paceline.v1.ApplyPoolResponse.pool:type_name -> paceline.v1.Pool
+	2,  // 16: paceline.v1.GetPoolResponse.pool:type_name -> paceline.v1.Pool
+	2,  // 17: paceline.v1.ListPoolsResponse.pools:type_name -> paceline.v1.Pool
+	3,  // 18: paceline.v1.PoolService.ApplyPool:input_type -> paceline.v1.ApplyPoolRequest
+	5,  // 19: paceline.v1.PoolService.GetPool:input_type -> paceline.v1.GetPoolRequest
+	7,  // 20: paceline.v1.PoolService.ListPools:input_type -> paceline.v1.ListPoolsRequest
+	9,  // 21: paceline.v1.PoolService.DeletePool:input_type -> paceline.v1.DeletePoolRequest
+	4,  // 22: paceline.v1.PoolService.ApplyPool:output_type -> paceline.v1.ApplyPoolResponse
+	6,  // 23: paceline.v1.PoolService.GetPool:output_type -> paceline.v1.GetPoolResponse
+	8,  // 24: paceline.v1.PoolService.ListPools:output_type -> paceline.v1.ListPoolsResponse
+	10, // 25: paceline.v1.PoolService.DeletePool:output_type -> paceline.v1.DeletePoolResponse
+	22, // [22:26] is the sub-list for method output_type
+	18, // [18:22] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_pool_service_proto_init() }
@@ -845,7 +987,7 @@ func file_paceline_v1_pool_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_pool_service_proto_rawDesc), len(file_paceline_v1_pool_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
