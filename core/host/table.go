@@ -69,12 +69,13 @@ func New(names *resource.Names, maxRows int) *Table {
 }
 
 // Upsert adds a host or replaces what is known of it; what tasks hold there stays. Capacity may fall below what is used: free
-// room is then negative and nothing more is placed. It fails, changing nothing, on a host beyond the bounds of this package.
+// room is then negative and nothing more is placed. It fails, changing nothing, on a host beyond the bounds of this package. h.Attributes must
+// not be changed afterwards.
 func (t *Table) Upsert(h Host) (Row, error) {
 	if err := t.check(&h); err != nil {
 		return NoRow, err
 	}
-	h = own(h)
+	h = normal(h)
 	row, known := t.byID[h.ID]
 	if !known {
 		if t.Len() >= t.maxRows {
@@ -116,10 +117,12 @@ func (t *Table) check(h *Host) error {
 	return t.checkKeys(h)
 }
 
-// own returns h with nothing shared with the caller and in its normal form.
-func own(h Host) Host {
-	h.Attributes = maps.Clone(h.Attributes)
-	delete(h.Attributes, workload.TopologyHost)
+// normal returns h in its normal form. Its attributes may be the caller's: a copy of each host's would be a good part of a large table.
+func normal(h Host) Host {
+	if _, has := h.Attributes[workload.TopologyHost]; has {
+		h.Attributes = maps.Clone(h.Attributes)
+		delete(h.Attributes, workload.TopologyHost)
+	}
 	h.Devices = slices.Clone(h.Devices)
 	h.Ports = normalRanges(h.Ports)
 	h.Capacity[resource.GPU] = 0

@@ -41,7 +41,7 @@ func (s *State) attachShard(e ShardAttached) {
 
 // replay tells a shard which runs its hosts hold. The one walk over all instances happens when a shard is attached, never later.
 func (s *State) replay(sh *shardState, send func(shard.Message)) {
-	var bound []shard.BoundRun
+	bound := make([]shard.BoundRun, 0, replayChunk)
 	for _, j := range s.order {
 		if j == nil || j.live == 0 {
 			continue
@@ -56,7 +56,7 @@ func (s *State) replay(sh *shardState, send func(shard.Message)) {
 			})
 			if len(bound) == replayChunk {
 				send(shard.Replay{Epoch: sh.epoch, Bound: bound})
-				bound = nil
+				bound = make([]shard.BoundRun, 0, replayChunk)
 			}
 		}
 	}

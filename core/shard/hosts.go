@@ -21,7 +21,7 @@ type machineHost struct {
 	fault   string
 	able    bool             // may take new runs, as the table has it
 	unnamed map[string]int64 // capacity that no name of the core covers
-	listed  uint64           // the last inventory that had it
+	listed  uint32           // the last inventory that had it
 	touched bool             // in Machine.touched
 
 	tenants []*tenant
@@ -242,7 +242,7 @@ func (m *Machine) unlist(h *machineHost) {
 // rehome books the live runs whose host has appeared, in the order of their ids.
 func (m *Machine) rehome() {
 	var found []*tenant
-	for _, t := range m.runs {
+	for t := range m.runs.all() {
 		if t.host == nil && !t.ended() && m.hosts[t.hostID] != nil {
 			found = append(found, t)
 		}

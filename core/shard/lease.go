@@ -12,63 +12,103 @@ import (
 // tenant is room on a host: first held by a lease, then bound to the run that was launched on it. A run that the core replayed or that the
 // cluster reported is a tenant that never had a lease.
 //
-// A cell of a million runs has as many of these, so the size counts; fields stand in an order that leaves no gaps.
+// A cell of a million runs has as many of these, so the size counts: 128 bytes, one of the sizes in which memory is handed out. Fields stand
+// in an order that leaves no gaps, and what few tenants have stands apart.
 type tenant struct {
 	// The room. class is nil for a run of unknown size: while it lives its host takes nothing new.
-	hostID  workload.HostID
-	host    *machineHost // nil: not known, or the run has ended
-	class   *placement.Class
-	ports   []uint16
-	slot    int32 // in host.tenants
-	devices placement.DeviceSet
-	booked  bool // the table holds it
-	bound   bool // the core of the present epoch has the run
+	hostID workload.HostID
+	host   *machineHost // nil: not known, or the run has ended
+	class  *placement.Class
+	extra  *tenantExtra // nil: nothing of it
+	run    workload.RunID
+	slot   int32 // in host.tenants
 
-	place   int32 // in Machine.held; -1: not held
-	run     workload.RunID
 	lease   Lease // 0: a run's
 	expires int64
+	heard   word
 
-	heard    word
-	seen     uint64 // the inventory that knew it, or after which a status of it came
-	launched uint64 // the inventory after which it was sent; 0: not by this machine
+	seen     uint32 // the inventory that knew it, or after which a status of it came
+	launched uint32 // the inventory after which it was sent; 0: not by this machine
+	place    int32  // in Machine.held; -1: not held
+	devices  placement.DeviceSet
+	booked   bool // the table holds it
+	bound    bool // the core of the present epoch has the run
+}
+
+// tenantExtra is what few tenants have. It is never changed, only replaced.
+type tenantExtra struct {
+	ports    []uint16
+	message  string
+	host     string // where the cluster says the run is, if not on the tenant's host
+	exitCode int32
+	signal   int32
 }
 
 func (t *tenant) ended() bool { return t.heard.state.Traits().Terminal }
 
-// word is the last status heard of a run, in half the room of a driver.Status.
+func (t *tenant) ports() []uint16 {
+	if t.extra == nil {
+		return nil
+	}
+	return t.extra.ports
+}
+
+func (t *tenant) setPorts(ports []uint16) {
+	e := tenantExtra{ports: ports}
+	if t.extra != nil {
+		e = *t.extra
+		e.ports = ports
+	}
+	t.setExtra(e)
+}
+
+func (t *tenant) setExtra(e tenantExtra) {
+	t.extra = nil
+	if len(e.ports) > 0 || e.message != "" || e.host != "" || e.exitCode != 0 || e.signal != 0 {
+		t.extra = &e
+	}
+}
+
+// word is the last status heard of a run, less what is in tenantExtra.
 type word struct {
-	token    driver.Token
-	at       int64 // UTC nanoseconds; noTime: it said none
-	message  string
-	host     string
-	exitCode int32
-	signal   int32
-	state    workload.RunState // RunNone: nothing was heard yet
-	reason   workload.Reason
-	healthy  bool
+	token   driver.Token
+	at      int64             // UTC nanoseconds; noTime: it said none
+	state   workload.RunState // RunNone: nothing was heard yet
+	reason  workload.Reason
+	healthy bool
 }
 
 const noTime = math.MinInt64
 
-// hear keeps a status of the tenant's run.
-func (t *tenant) hear(s *driver.Status) {
-	at := int64(noTime)
+// keep notes the last status of a tenant's run.
+func (m *Machine) keep(t *tenant, s *driver.Status) {
+	t.heard = word{token: s.Token, at: noTime, state: s.State, reason: s.Reason, healthy: s.Healthy}
 	if !s.At.IsZero() {
-		at = s.At.UnixNano()
+		t.heard.at = s.At.UnixNano()
 	}
-	t.heard = word{
-		token: s.Token, at: at, message: s.Message, host: s.Host, exitCode: s.ExitCode, signal: s.Signal, state: s.State, reason: s.Reason,
-		healthy: s.Healthy,
+	e := tenantExtra{ports: t.ports(), message: s.Message, exitCode: s.ExitCode, signal: s.Signal}
+	h := t.host
+	if h == nil {
+		h = m.hosts[t.hostID]
 	}
+	if h == nil || s.Host != h.record.Name {
+		e.host = s.Host
+	}
+	t.setExtra(e)
 }
 
-// status is the last one heard.
-func (t *tenant) status() driver.Status {
+// lastStatus is what was heard of a run last. The host of one that ended is left out once it has left the cluster.
+func (m *Machine) lastStatus(t *tenant) driver.Status {
 	w := &t.heard
-	s := driver.Status{
-		Run: t.run, Token: w.token, State: w.state, Reason: w.reason, Healthy: w.healthy, ExitCode: w.exitCode, Signal: w.signal,
-		Message: w.message, Host: w.host,
+	s := driver.Status{Run: t.run, Token: w.token, State: w.state, Reason: w.reason, Healthy: w.healthy}
+	if h := m.hosts[t.hostID]; h != nil {
+		s.Host = h.record.Name
+	}
+	if e := t.extra; e != nil {
+		s.ExitCode, s.Signal, s.Message = e.exitCode, e.signal, e.message
+		if e.host != "" {
+			s.Host = e.host
+		}
 	}
 	if w.at != noTime {
 		s.At = time.Unix(0, w.at).UTC()
@@ -115,7 +155,7 @@ func (m *Machine) book(t *tenant) {
 // take books a settled tenant in the table if that can be done.
 func (m *Machine) take(t *tenant) bool {
 	h := t.host
-	if t.class == nil || !h.known() || m.table.Take(h.row, t.class.Occupant(t.devices, t.ports)) != nil {
+	if t.class == nil || !h.known() || m.table.Take(h.row, t.class.Occupant(t.devices, t.ports())) != nil {
 		return false
 	}
 	t.booked = true
@@ -138,7 +178,7 @@ func (m *Machine) vacate(t *tenant) {
 	}
 	if t.booked {
 		// It fails only for room that the table does not hold, which is what is wanted.
-		_ = m.table.Release(h.row, t.class.Occupant(t.devices, t.ports))
+		_ = m.table.Release(h.row, t.class.Occupant(t.devices, t.ports()))
 		t.booked = false
 		h.booked--
 	} else {
@@ -157,7 +197,8 @@ func (m *Machine) vacate(t *tenant) {
 func (m *Machine) hold(h *machineHost, class *placement.Class, a *placement.Assignment) Lease {
 	m.lastLease++
 	t := m.newTenant()
-	t.hostID, t.class, t.devices, t.ports, t.booked = h.id, class, a.Devices, a.Ports, true
+	t.hostID, t.class, t.devices, t.booked = h.id, class, a.Devices, true
+	t.setPorts(a.Ports)
 	h.booked++
 	t.lease, t.expires = m.lastLease, m.now+int64(LeaseTTL)
 	m.settle(t, h)

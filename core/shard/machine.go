@@ -43,7 +43,7 @@ type Machine struct {
 	// The two halves of ready: the core's word (every bound run replayed) and the driver's (inventory in, contact not lost).
 	replayed  bool
 	connected bool
-	inventory uint64 // inventories so far
+	inventory uint32 // inventories so far
 
 	hosts  map[workload.HostID]*machineHost
 	byName map[string]*machineHost
@@ -52,7 +52,7 @@ type Machine struct {
 	lastLease Lease
 	leases    map[Lease]*tenant // held ones
 	held      leaseHeap
-	runs      map[workload.RunID]*tenant
+	runs      runBook
 	ended     map[driver.Token]*tenant // ended runs whose last status waits to be acknowledged, by its token
 	foreign   int                      // runs that are not bound
 	homeless  int                      // live runs whose host is not known
@@ -79,7 +79,6 @@ func New(config Config) (*Machine, error) {
 		byName:  map[string]*machineHost{},
 		marks:   map[workload.HostID]struct{}{},
 		leases:  map[Lease]*tenant{},
-		runs:    map[workload.RunID]*tenant{},
 		ended:   map[driver.Token]*tenant{},
 	}
 	m.table = host.New(m.names, MaxRows)
@@ -109,7 +108,7 @@ func (m *Machine) Handle(now int64, message Message, out *Output) {
 
 // Stats returns the machine's counts.
 func (m *Machine) Stats() Stats {
-	m.stats.Hosts, m.stats.Held, m.stats.Runs = len(m.hosts), len(m.held), len(m.runs)
+	m.stats.Hosts, m.stats.Held, m.stats.Runs = len(m.hosts), len(m.held), m.runs.len()
 	return m.stats
 }
 
@@ -210,10 +209,10 @@ func (m *Machine) assign(a Assign) {
 	for len(m.held) > 0 {
 		m.dropLease(m.held[0])
 	}
-	for _, t := range m.runs {
+	for t := range m.runs.all() {
 		t.bound = false
 	}
-	m.foreign = len(m.runs)
+	m.foreign = m.runs.len()
 	for id := range m.marks {
 		if h := m.hosts[id]; h != nil && h.row != host.NoRow {
 			m.table.SetDraining(h.row, false)

@@ -239,7 +239,7 @@ func (m *Machine) launch(l Launch) {
 	launches := make([]driver.Launch, 0, len(l.Launches))
 	for i := range l.Launches {
 		r := &l.Launches[i]
-		if m.runs[r.Launch.Run] != nil {
+		if m.runs.find(r.Launch.Run) != nil {
 			m.stats.IgnoredMessages++
 			continue
 		}
@@ -251,7 +251,7 @@ func (m *Machine) launch(l Launch) {
 		m.unhold(t)
 		t.lease = 0
 		t.run, t.bound, t.launched = r.Launch.Run, true, m.inventory
-		m.runs[t.run] = t
+		m.runs.put(t)
 		launches = append(launches, r.Launch)
 		launches[len(launches)-1].Host = t.host.record.Name
 	}
@@ -298,7 +298,7 @@ func (m *Machine) refuseLaunch(run workload.RunID, reason workload.Reason, why s
 // launchFailed takes in that the driver started none of these runs. A run of which the cluster has spoken was started after all.
 func (m *Machine) launchFailed(f LaunchFailed) {
 	for _, id := range f.Runs {
-		t := m.runs[id]
+		t := m.runs.find(id)
 		switch {
 		case t == nil || t.launched == 0 || t.heard.state != workload.RunNone:
 			m.stats.IgnoredMessages++

@@ -30,17 +30,18 @@ func (m *Machine) replay(r Replay) {
 }
 
 func (m *Machine) bind(b *BoundRun) {
-	t := m.runs[b.Run]
+	t := m.runs.find(b.Run)
 	switch {
 	case t == nil:
 		t = m.newTenant()
 		t.run = b.Run
-		m.runs[b.Run] = t
+		m.runs.put(t)
 		m.foreign++
 	case !t.ended():
 		m.vacate(t)
 	}
-	t.hostID, t.class, t.devices, t.ports = b.Host, b.Class, b.Devices, b.Ports
+	t.hostID, t.class, t.devices = b.Host, b.Class, b.Devices
+	t.setPorts(b.Ports)
 	if !t.bound {
 		t.bound = true
 		m.foreign--
@@ -53,8 +54,8 @@ func (m *Machine) bind(b *BoundRun) {
 // merge joins the core's list of runs with the cluster's, tells the core what came of it, and opens the shard for placement. It needs both:
 // a replay that is done and an inventory.
 func (m *Machine) merge() {
-	runs := make([]*tenant, 0, len(m.runs))
-	for _, t := range m.runs {
+	runs := make([]*tenant, 0, m.runs.len())
+	for t := range m.runs.all() {
 		runs = append(runs, t)
 	}
 	slices.SortFunc(runs, compareTenants)
@@ -71,11 +72,11 @@ func (m *Machine) merge() {
 		}
 		switch {
 		case known && t.bound:
-			status := t.status()
+			status := m.lastStatus(t)
 			m.report(true, &status)
 			m.forgetIfSettled(t)
 		case known:
-			strangers = append(strangers, t.status())
+			strangers = append(strangers, m.lastStatus(t))
 			m.forgetIfSettled(t)
 		case onItsWay && t.bound: // its status will come
 		case onItsWay:
@@ -138,15 +139,15 @@ func (m *Machine) status(s *driver.Status) {
 // hear notes a status, and frees the room of a run that it ends. It returns nil for a run that is not remembered.
 func (m *Machine) hear(s *driver.Status) *tenant {
 	ends := s.State.Traits().Terminal
-	t := m.runs[s.Run]
+	t := m.runs.find(s.Run)
 	if t == nil {
 		if m.replayed && m.foreign >= maxForeign { // before a replay is done, every run looks foreign
 			return nil
 		}
 		t = m.newTenant()
 		t.run, t.hostID, t.seen = s.Run, HostID(m.config.Cluster, s.Host), m.inventory
-		t.hear(s)
-		m.runs[s.Run] = t
+		m.keep(t, s)
+		m.runs.put(t)
 		m.foreign++
 		if ends {
 			m.settleEnd(t)
@@ -167,7 +168,7 @@ func (m *Machine) hear(s *driver.Status) *tenant {
 	case !ends && s.Token != 0 && s.Token < t.heard.token:
 		return t // older than what is known
 	}
-	t.hear(s)
+	m.keep(t, s)
 	if ends {
 		m.vacate(t)
 		m.settleEnd(t)
@@ -205,7 +206,7 @@ func (m *Machine) forget(t *tenant) {
 	if !t.bound {
 		m.foreign--
 	}
-	delete(m.runs, t.run)
+	m.runs.remove(t.run)
 	m.discard(t)
 }
 
