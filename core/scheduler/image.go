@@ -335,8 +335,7 @@ func (s *State) finishLoad(j *job) {
 		s.setTimer(timer{at: j.Created + int64(j.spec.Deadline), kind: timerDeadline, job: j})
 	}
 	if j.spec.Gang && j.Goal == GoalRun && !j.State.Terminal() && j.brokenGang() {
-		j.gangFailed = true
-		s.startSweep(j)
+		s.endGang(j, workload.ReasonGangFailed, workload.ReasonGangFailed)
 	}
 	if j.spec.Gang && len(j.tasks) > 0 && j.tasks[0].state == workload.InstancePending && j.tasks[0].notBefore > s.now {
 		s.holdGang(j, time.Duration(j.tasks[0].notBefore-s.now))

@@ -164,13 +164,27 @@ func (s *State) settleGangMember(j *job, i uint32, end workload.RunState, reason
 	}
 	s.set(j, i, workload.InstanceBackingOff, end, reason)
 	if !j.gangFailed {
-		j.gangFailed = true
-		j.Reason = reason
 		if end == workload.RunFailed {
 			j.Failures++
 		}
-		s.dirtyJob(j)
-		s.startSweep(j)
+		s.endGang(j, reason, workload.ReasonGangFailed)
+		return
+	}
+	s.gangMayRestart(j)
+}
+
+// endGang ends this life of a gang: its live members are killed and keep why in their records (GANG_FAILED, PREEMPTED), and when the last of
+// them is gone the gang is tried again as a whole, or given up. cause is what the job shows meanwhile. A gang that is ending already goes on
+// doing so.
+func (s *State) endGang(j *job, cause, why workload.Reason) {
+	if j.gangFailed {
+		return
+	}
+	j.gangFailed = true
+	j.Reason = cause
+	s.dirtyJob(j)
+	for i := range j.tasks { // at most MaxGang
+		s.kill(j, uint32(i), why)
 	}
 	s.gangMayRestart(j)
 }

@@ -39,7 +39,6 @@ func (s *State) swept(j *job) {
 		s.eraseJob(j)
 		return
 	}
-	s.gangMayRestart(j)
 	s.jobMayEnd(j)
 }
 
@@ -52,8 +51,6 @@ func (s *State) sweepSlice(j *job, budget int) int {
 		switch {
 		case j.expiring:
 			s.eraseTask(j, i)
-		case j.gangFailed && j.Goal == GoalRun:
-			s.kill(j, i, workload.ReasonGangFailed)
 		default:
 			s.pursue(j, i)
 		}
