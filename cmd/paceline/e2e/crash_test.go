@@ -2,11 +2,11 @@ package e2e_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,10 +26,29 @@ const (
 	crashesVariable = "PACELINE_CRASHES"
 	seedVariable    = "PACELINE_CRASH_SEED"
 	defaultCrashes  = 5
-	// localPerCrash and simulatedPerCrash are the tasks that each crash finds waiting, at least.
-	localPerCrash, simulatedPerCrash = 40, 40
-	// maxCrashDelay bounds the time from a server's start to its end.
+	// maxCrashDelay bounds the time from the moment at which a server has all its work running to its end.
 	maxCrashDelay = 900 * time.Millisecond
+	// agentHosts are the local hosts, each with one instance of the daemon.
+	agentHosts = 4
+	// bandSize is how many members the gang of real processes has.
+	bandSize = 4
+)
+
+// siege is how much works while servers are killed.
+type siege struct {
+	live    int // tasks that run at each kill, at least
+	servers int // simulated service, which has to come back after every crash
+	choir   int // simulated gang that never ends by itself
+	churn   int // simulated tasks that come new with each crash, short and often failing
+	lasting int // real processes that must live through everything
+	marking int // real processes that come new with each crash
+	window  int // how many of those run at once, and of the churn's
+}
+
+// The besieged cell of `make test` leaves room for the tests beside it; that of `make soak` is the whole thing.
+var (
+	smallSiege = siege{live: 300, servers: 80, choir: 10, churn: 60, lasting: 3, marking: 40, window: 12}
+	fullSiege  = siege{live: 2000, servers: 400, choir: 50, churn: 400, lasting: 20, marking: 120, window: 50}
 )
 
 func number(t *testing.T, variable string, otherwise uint64) uint64 {
@@ -47,10 +66,10 @@ func number(t *testing.T, variable string, otherwise uint64) uint64 {
 
 // The jobs of the crash test. Local tasks leave marks of their starts and ends in one file, each a single write at its end. Every
 // tenth fails in the first run that it has, so that retries cross crashes, too. (A run that was placed when the server died and never
-// launched is lost, so run numbers may begin above 1.)
+// launched is lost, so run numbers may begin above 1.) A band plays as one or starts anew as one, so its members tell when they are ended.
 const (
 	markingJob = `name: marking-%d
-batch: {max_retries: 2, max_running: 12}
+batch: {max_retries: 2, max_running: %d}
 instances: %d
 placement: {clusters: [local]}
 backoff: {initial_delay: 0.1s, max_delay: 0.2s}
@@ -63,112 +82,316 @@ task:
     - |
       name="$PACELINE_JOB/$PACELINE_INSTANCE"
       echo "start $name $PACELINE_RUN_ID" >>"$MARKS"
-      sleep 0.$((1 + PACELINE_INSTANCE %% 3))
+      sleep $((PACELINE_INSTANCE %% 2)).$((1 + PACELINE_INSTANCE %% 3))
       fails=no
       case $PACELINE_INSTANCE in *0) mkdir "$MARKS-$PACELINE_JOB-$PACELINE_INSTANCE" 2>/dev/null && fails=yes;; esac
       echo "end $name $PACELINE_RUN_ID $fails" >>"$MARKS"
       test $fails = no
 `
+	bandJob = `name: band-%d
+batch: {max_retries: 2}
+gang: {}
+instances: %d
+placement: {clusters: [local]}
+backoff: {initial_delay: 0.1s, max_delay: 0.2s}
+task:
+  resources: {cpu_milli: 100, memory_mib: 1}
+  env: {MARKS: %q}
+  command:
+    - sh
+    - -c
+    - |
+      name="$PACELINE_JOB/$PACELINE_INSTANCE"
+      trap 'echo "end $name $PACELINE_RUN_ID yes" >>"$MARKS"; exit 1' TERM
+      echo "start $name $PACELINE_RUN_ID" >>"$MARKS"
+      sleep 0.7
+      trap '' TERM
+      echo "end $name $PACELINE_RUN_ID no" >>"$MARKS"
+`
 	lastingJob = `name: lasting
 service: {}
 preemptible: true
-instances: 3
-placement: {clusters: [local]}
+instances: %d
+` + lastingTask
+	agentJob = `name: agent
+daemon: {}
+preemptible: true
+` + lastingTask
+	lastingTask = `placement: {clusters: [local]}
 task:
   resources: {cpu_milli: 100, memory_mib: 1}
   env: {MARKS: %q}
   command: [sh, -c, 'echo "start $PACELINE_JOB/$PACELINE_INSTANCE $PACELINE_RUN_ID" >>"$MARKS"; echo "pid $$"; exec sleep 1000']
   kill_grace: 1s
 `
-	pretendingJob = `name: pretending-%d
-batch: {max_running: 30}
-instances: %d
+	simulatedTask = `
+preemptible: true
 placement: {clusters: [simulated]}
 backoff: {initial_delay: 0.1s, max_delay: 0.2s}
 task:
   resources: {cpu_milli: 100, memory_mib: 1}
-  simulation: {duration: 0.2s}
-`
+  simulation: `
+	serversJob   = "name: servers\nservice: {}\ninstances: %d" + simulatedTask + "{duration: 3600s}\n"
+	watchmenJob  = "name: watchmen\ndaemon: {}" + simulatedTask + "{duration: 3600s}\n"
+	choirJob     = "name: choir\nbatch: {}\ngang: {}\ninstances: %d" + simulatedTask + "{duration: 3600s}\n"
+	steadyJob    = "name: steady-%d\nbatch: {}\ninstances: %d" + simulatedTask + "{duration: 6s}\n"
+	churnJob     = "name: churn-%d\nbatch: {max_running: %d, max_retries: 1000}\ninstances: %d" + simulatedTask + "{duration: 0.2s, failure_per_mille: 200}\n"
+	withdrawnJob = "name: withdrawn-%d\nservice: {}\ninstances: 5" + simulatedTask + "{duration: 3600s}\n"
 )
 
+// besieged is a cell whose server is killed again and again, with what it has to remember.
+type besieged struct {
+	*cell
+	siege
+	random       *rand.Rand
+	marks        string
+	ledger       *ledger
+	pids         []int    // of the processes that must live through everything
+	expected     []string // jobs that have to succeed
+	withdrawn    []string // jobs that have to be stopped
+	acknowledged []string // jobs that were submitted while the server was killed
+	steady       int      // steady jobs so far
+	lived        []int    // how many tasks ran at each kill
+	early        int      // kills of a server that was recovering
+}
+
 // TestCrashes kills the server again and again at random moments while it works, recovers or takes jobs. Whatever it acknowledged is
-// there afterwards and reaches its goal; no local task runs twice at once or once too often; processes are taken up and not started
-// anew.
+// there afterwards and reaches its goal; no task runs twice at once or once too often; processes are taken up and not started anew.
 func TestCrashes(t *testing.T) {
 	t.Parallel()
 	crashes := int(number(t, crashesVariable, defaultCrashes))
 	seed := number(t, seedVariable, rand.Uint64())
 	t.Logf("repeat with %s=%d %s=%d", seedVariable, seed, crashesVariable, crashes)
-	random := rand.New(rand.NewPCG(seed, 0))
-	c := startCell(t, "--local-hosts", "2", "--local-cpu", "4000", "--local-memory-mib", "2048", "--local-port-first", "25000", "--local-port-last", "25099",
-		"--simulated-hosts", "5")
-	marks := write(t, c.dir, "marks", "")
-	c.must("job", "run", write(t, c.dir, "lasting.yaml", fmt.Sprintf(lastingJob, marks)), "--wait")
-	pids := c.pids("/default/lasting", 3)
-	expected := []string{}
-	submit := func(name, content string) {
-		c.must("job", "run", write(t, c.dir, name+".yaml", content))
-		expected = append(expected, "/default/"+name)
-	}
-	var acknowledged []string
+	began := time.Now()
+	b := besiege(t, rand.New(rand.NewPCG(seed, 0)), crashes > defaultCrashes)
 	for n := range crashes {
-		submit(fmt.Sprintf("marking-%d", n), fmt.Sprintf(markingJob, n, localPerCrash, marks))
-		submit(fmt.Sprintf("pretending-%d", n), fmt.Sprintf(pretendingJob, n, simulatedPerCrash))
-		// From here on nothing is waited for but the moment: it may fall into work, into an answer, or, with early, into recovery.
-		stop := c.submitInBackground(fmt.Sprintf("small-%d", n))
-		<-time.After(time.Duration(random.Int64N(int64(maxCrashDelay))))
-		c.kill()
-		if early := random.IntN(2) == 0; early {
-			c.launch()
-			<-time.After(time.Duration(random.Int64N(int64(maxCrashDelay / 4))))
-			c.kill()
-		}
-		c.start()
-		names, err := stop()
-		if err != nil {
-			t.Error(err)
-		}
-		acknowledged = append(acknowledged, names...)
+		b.crash(n)
 	}
-	if len(acknowledged) == 0 {
+	if len(b.acknowledged) == 0 {
 		t.Error("no job was submitted while servers were killed")
 	}
-	t.Logf("%d crashes, %d jobs acknowledged around them", crashes, len(acknowledged))
-	for _, path := range expected {
-		c.awaitJobs(pacelinev1.JobState_JOB_STATE_SUCCEEDED, path) // one by one: patience grows with the crashes
-		list, err := c.tasks(path)
+	slices.Sort(b.lived)
+	t.Logf("%d servers were killed with %d to %d tasks running, median %d, and %d while they recovered; %d jobs were acknowledged around that",
+		len(b.lived), b.lived[0], b.lived[len(b.lived)-1], b.lived[len(b.lived)/2], b.early, len(b.acknowledged))
+	b.settle()
+	b.checkLasting()
+	starts := b.checkMarks(crashes)
+	b.stopAll()
+	runs, lost, failed := b.ledger.check(t, b.cell)
+	t.Logf("%d real processes were started; %d runs in the event log, of which %d were lost and %d failed; %v in all", starts, runs, lost, failed, time.Since(began).Round(time.Second))
+	b.stop()
+	if left := processesOf(b.dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func besiege(t *testing.T, random *rand.Rand, full bool) *besieged {
+	t.Helper()
+	b := &besieged{siege: smallSiege, random: random}
+	if full {
+		b.siege = fullSiege
+	}
+	b.cell = startCell(t, "--local-hosts", strconv.Itoa(agentHosts), "--local-cpu", "64000", "--local-memory-mib", "4096",
+		"--local-port-first", "25000", "--local-port-last", "25099", "--simulated-hosts", "20")
+	b.marks = write(t, b.dir, "marks", "")
+	b.ledger = b.follow()
+	b.submit("lasting", b.siege.lasting, b.marks)
+	b.submit("agent", b.marks)
+	b.submit("servers", b.servers)
+	b.submit("watchmen")
+	b.submit("choir", b.choir)
+	b.pids = append(b.cell.pids("/default/lasting", b.siege.lasting), b.cell.pids("/default/agent", agentHosts)...)
+	return b
+}
+
+// submit has a job acknowledged; its file is a template of the job of that name, up to its number.
+func (b *besieged) submit(name string, arguments ...any) {
+	b.t.Helper()
+	kind, _, _ := strings.Cut(name, "-")
+	template := map[string]string{
+		"lasting": lastingJob, "agent": agentJob, "servers": serversJob, "watchmen": watchmenJob, "choir": choirJob,
+		"marking": markingJob, "band": bandJob, "steady": steadyJob, "churn": churnJob, "withdrawn": withdrawnJob,
+	}[kind]
+	b.must("job", "run", write(b.t, b.dir, name+".yaml", fmt.Sprintf(template, arguments...)))
+}
+
+// crash gives the server work, waits until all of it runs, and kills it at some moment after that; every other time again while it
+// recovers.
+func (b *besieged) crash(n int) {
+	b.t.Helper()
+	for kind, arguments := range map[string][]any{
+		"marking": {n, b.window, b.marking, b.marks}, "band": {n, bandSize, b.marks}, "churn": {n, b.window, b.churn},
+	} {
+		name := fmt.Sprintf("%s-%d", kind, n)
+		b.submit(name, arguments...)
+		b.expected = append(b.expected, "/default/"+name)
+	}
+	withdrawn := fmt.Sprintf("withdrawn-%d", n)
+	b.submit(withdrawn, n)
+	b.reinforce()
+	b.must("job", "stop", withdrawn)
+	b.withdrawn = append(b.withdrawn, "/default/"+withdrawn)
+	// From here on nothing is waited for but the moment: it may fall into work, into an answer, or, with early, into recovery.
+	stop := b.submitInBackground(fmt.Sprintf("small-%d", n))
+	running := b.countInBackground()
+	<-time.After(time.Duration(b.random.Int64N(int64(maxCrashDelay))))
+	b.kill()
+	b.lived = append(b.lived, running())
+	if early := b.random.IntN(2) == 0; early {
+		b.launch()
+		<-time.After(time.Duration(b.random.Int64N(int64(maxCrashDelay / 4))))
+		b.kill()
+		b.early++
+	}
+	b.start()
+	names, err := stop()
+	if err != nil {
+		b.t.Error(err)
+	}
+	b.acknowledged = append(b.acknowledged, names...)
+	for _, pid := range b.pids {
+		if _, err := os.Stat("/proc/" + strconv.Itoa(pid)); err != nil {
+			b.t.Fatalf("process %d did not live through crash %d: %v", pid, n, err)
+		}
+	}
+}
+
+// reinforce waits until as many tasks run as there must be. Of those that a crash ended all come back; those that ended by themselves
+// are made up for.
+func (b *besieged) reinforce() {
+	b.t.Helper()
+	b.await(fmt.Sprintf("%d tasks run", b.live), func() error {
+		running, waiting, err := count(b.t.Context(), b.client())
+		switch {
+		case err != nil:
+			return err
+		case running >= b.live:
+			return nil
+		case running+waiting < b.live+b.live/8: // some of them end before the last have begun
+			name := fmt.Sprintf("steady-%d", b.steady)
+			b.submit(name, b.steady, b.live/4)
+			b.expected = append(b.expected, "/default/"+name)
+			b.steady++
+		}
+		return fmt.Errorf("%d do, and %d wait", running, waiting)
+	})
+}
+
+// count returns how many runs are running, and how many instances will be without anybody's doing: those that wait for something other
+// than the end of others of their job.
+func count(ctx context.Context, conn *client.Client) (running, waiting int, err error) {
+	request := &pacelinev1.ListJobsRequest{PageSize: 1000, States: []pacelinev1.JobState{pacelinev1.JobState_JOB_STATE_PENDING, pacelinev1.JobState_JOB_STATE_RUNNING}}
+	for {
+		answer, err := conn.Jobs.ListJobs(ctx, connect.NewRequest(request))
 		if err != nil {
-			t.Fatal(err)
+			return 0, 0, err
+		}
+		for _, j := range answer.Msg.GetJobs() {
+			now := int(j.GetRunCounts().GetRunning())
+			running += now
+			if !strings.HasPrefix(j.GetName(), "marking") && !strings.HasPrefix(j.GetName(), "churn") {
+				c := j.GetInstanceCounts()
+				waiting += int(c.GetPending()+c.GetAdmitted()+c.GetActive()+c.GetBackingOff()) - now
+			}
+		}
+		if request.PageToken = answer.Msg.GetNextPageToken(); request.PageToken == "" {
+			return running, waiting, nil
+		}
+	}
+}
+
+// countInBackground counts running tasks until the server is gone; latest ends it and returns the last count.
+func (b *besieged) countInBackground() (latest func() int) {
+	b.t.Helper()
+	conn, err := b.dial()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.t.Context())
+	last := b.live // as reinforce has seen
+	var done sync.WaitGroup
+	done.Go(func() {
+		defer conn.Close()
+		for {
+			running, _, err := count(ctx, conn)
+			if err != nil {
+				return
+			}
+			last = running
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+		}
+	})
+	return func() int {
+		cancel()
+		done.Wait()
+		return last
+	}
+}
+
+// settle waits, with nobody disturbing it any more, until every job is where it has to get.
+func (b *besieged) settle() {
+	b.t.Helper()
+	for _, path := range b.expected {
+		b.awaitJobs(pacelinev1.JobState_JOB_STATE_SUCCEEDED, path) // one by one: patience grows with the crashes
+		list, err := b.tasks(path)
+		if err != nil {
+			b.t.Fatal(err)
 		}
 		for _, task := range list {
 			if task.GetState() != pacelinev1.InstanceState_INSTANCE_STATE_DONE {
-				t.Errorf("%s %d is %v", path, task.GetInstance(), task.GetState())
+				b.t.Errorf("%s %d is %v", path, task.GetInstance(), task.GetState())
 			}
 		}
 	}
-	c.awaitJobs(pacelinev1.JobState_JOB_STATE_SUCCEEDED, acknowledged...)
-	if after := c.pids("/default/lasting", 3); fmt.Sprint(after) != fmt.Sprint(pids) {
-		t.Errorf("the service ran as processes %v and now as %v", pids, after)
+	b.awaitJobs(pacelinev1.JobState_JOB_STATE_SUCCEEDED, b.acknowledged...)
+	b.awaitJobs(pacelinev1.JobState_JOB_STATE_STOPPED, b.withdrawn...)
+	b.await("all that lasts is running and healthy", func() error {
+		list, err := b.jobs()
+		if err != nil {
+			return err
+		}
+		for name, instances := range map[string]int{"lasting": b.siege.lasting, "agent": agentHosts, "servers": b.servers, "watchmen": 20, "choir": b.choir} {
+			if j := list["/default/"+name]; int(j.GetHealthy()) != instances || int(j.GetRunCounts().GetRunning()) != instances {
+				return fmt.Errorf("%d of %s should be: %v", instances, name, j)
+			}
+		}
+		return nil
+	})
+}
+
+// checkLasting wants the processes that were there before the first crash: in their first run, and known by their number.
+func (b *besieged) checkLasting() {
+	b.t.Helper()
+	if after := append(b.cell.pids("/default/lasting", b.siege.lasting), b.cell.pids("/default/agent", agentHosts)...); !slices.Equal(after, b.pids) {
+		b.t.Errorf("what lasts ran as processes %v and now as %v", b.pids, after)
 	}
-	if tasks, err := c.tasks("/default/lasting"); err != nil || len(tasks) != 3 {
-		t.Errorf("tasks %v, %v", tasks, err)
-	} else {
+	for _, job := range []string{"/default/lasting", "/default/agent"} {
+		tasks, err := b.tasks(job)
+		if err != nil {
+			b.t.Error(err)
+		}
 		for _, task := range tasks {
 			if r := task.GetRun(); r.GetRun() != 1 || r.GetState() != pacelinev1.RunState_RUN_STATE_RUNNING || !r.GetHealthy() {
-				t.Errorf("the service's run is %v", r)
+				b.t.Errorf("the run of %s is %v", job, r)
 			}
 		}
 	}
-	checkMarks(t, marks, crashes)
-	c.must("job", "stop", "lasting", "--wait")
-	for _, pid := range pids {
-		if _, err := os.Stat("/proc/" + strconv.Itoa(pid)); err == nil {
-			t.Errorf("process %d lives after its job was stopped", pid)
-		}
+}
+
+// stopAll stops what lasts, and wants it gone.
+func (b *besieged) stopAll() {
+	b.t.Helper()
+	for _, name := range []string{"lasting", "agent", "servers", "watchmen", "choir"} {
+		b.must("job", "stop", name, "--wait")
 	}
-	c.stop()
-	if left := processesOf(c.dir); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+	for _, pid := range b.pids {
+		if _, err := os.Stat("/proc/" + strconv.Itoa(pid)); err == nil {
+			b.t.Errorf("process %d lives after its job was stopped", pid)
+		}
 	}
 }
 
@@ -232,13 +455,18 @@ func isOutage(err error) bool {
 	return code == connect.CodeUnavailable || code == connect.CodeUnknown || code == connect.CodeCanceled
 }
 
-// submitOnce finds the server anew: the one before may be gone.
-func (c *cell) submitOnce(ctx context.Context, name string) error {
+// dial connects to the server that is there now and does not repeat what it refuses.
+func (c *cell) dial() (*client.Client, error) {
 	raw, err := os.ReadFile(c.readyFile())
 	if err != nil {
-		return connect.NewError(connect.CodeUnavailable, err)
+		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
-	conn, err := client.New(strings.TrimSpace(string(raw)), client.WithTokenFile(filepath.Join(c.data, "token")), client.WithAttempts(1))
+	return client.New(strings.TrimSpace(string(raw)), client.WithTokenFile(filepath.Join(c.data, "token")), client.WithAttempts(1))
+}
+
+// submitOnce finds the server anew: the one before may be gone.
+func (c *cell) submitOnce(ctx context.Context, name string) error {
+	conn, err := c.dial()
 	if err != nil {
 		return err
 	}
@@ -251,16 +479,18 @@ func (c *cell) submitOnce(ctx context.Context, name string) error {
 }
 
 // checkMarks reads what the local tasks wrote: per instance, runs follow one another and never overlap; one run per instance, and two for
-// those that fail first.
-func checkMarks(t *testing.T, path string, jobs int) {
+// those that fail first. A band may have begun several times, but played to its end once, all members in one generation. It returns how
+// many processes were started.
+func (b *besieged) checkMarks(jobs int) (all int) {
+	t := b.t
 	t.Helper()
-	raw, err := os.ReadFile(path)
+	raw, err := os.ReadFile(b.marks)
 	if err != nil {
 		t.Fatal(err)
 	}
-	live := map[string]string{}   // instance -> its run
-	starts := map[string]int{}    // instance -> runs
-	succeeded := map[string]int{} // instance -> runs that ended well
+	live := map[string]string{}        // instance -> its run
+	starts := map[string]int{}         // instance -> runs
+	succeeded := map[string][]string{} // instance -> runs that ended well
 	for line := range strings.Lines(string(raw)) {
 		words := strings.Fields(line)
 		if len(words) < 3 {
@@ -274,34 +504,58 @@ func checkMarks(t *testing.T, path string, jobs int) {
 			}
 			live[instance] = run
 			starts[instance]++
+			all++
 		case "end":
 			if live[instance] != run {
 				t.Errorf("%s: run %s ended while run %q lived", instance, run, live[instance])
 			}
 			delete(live, instance)
 			if words[3] == "no" {
-				succeeded[instance]++
+				succeeded[instance] = append(succeeded[instance], run)
 			}
 		}
 	}
 	for job := range jobs {
-		for i := range localPerCrash {
+		for i := range b.marking {
 			instance := fmt.Sprintf("marking-%d/%d", job, i)
 			runs := 1
 			if i%10 == 0 {
 				runs = 2
 			}
-			if starts[instance] != runs || succeeded[instance] != 1 {
-				t.Errorf("%s: %d runs of which %d succeeded, want %d and 1", instance, starts[instance], succeeded[instance], runs)
+			if starts[instance] != runs || len(succeeded[instance]) != 1 {
+				t.Errorf("%s: %d runs of which %v succeeded, want %d and 1", instance, starts[instance], succeeded[instance], runs)
 			}
 		}
-	}
-	for i := range 3 {
-		if n := starts["lasting/"+strconv.Itoa(i)]; n != 1 {
-			t.Errorf("instance %d of the service was started %d times", i, n)
+		generations := map[string]bool{}
+		for i := range bandSize {
+			instance := fmt.Sprintf("band-%d/%d", job, i)
+			for _, run := range succeeded[instance] {
+				generations[generation(run)] = true
+			}
+			if len(succeeded[instance]) != 1 {
+				t.Errorf("%s: %d runs of which %v succeeded, want 1", instance, starts[instance], succeeded[instance])
+			}
+		}
+		if len(generations) != 1 {
+			t.Errorf("the members of band-%d ended in generations %v", job, generations)
 		}
 	}
-	if len(live) != 3 {
-		t.Error(errors.New("runs without an end"), live)
+	lasting := 0
+	for instance, run := range live {
+		if job, _, _ := strings.Cut(instance, "/"); (job == "lasting" || job == "agent") && starts[instance] == 1 {
+			lasting++
+		} else {
+			t.Errorf("%s: run %s has no end, after %d starts", instance, run, starts[instance])
+		}
 	}
+	if lasting != len(b.pids) {
+		t.Errorf("%d processes last, want %d", lasting, len(b.pids))
+	}
+	return all
+}
+
+// generation is the part of a run's id, job-instance-generation-run, that a gang's members have in common.
+func generation(run string) string {
+	parts := strings.Split(run, "-")
+	return parts[max(0, len(parts)-2)]
 }

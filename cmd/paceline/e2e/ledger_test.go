@@ -1,0 +1,239 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
+)
+
+// ledger is the books of somebody who has followed a cell's event log from its first moment on, over all crashes, and holds every
+// event against those before. Nothing that it was once told may be otherwise later.
+type ledger struct {
+	mu        sync.Mutex
+	revision  uint64
+	told      map[string]bool     // of that revision
+	instances map[string]*history // by job id and instance
+	jobs      map[string]pacelinev1.JobState
+	findings  []string
+}
+
+// history is what one instance went through.
+type history struct {
+	state     pacelinev1.InstanceState
+	run       string // its latest
+	runState  pacelinev1.RunState
+	runs      int
+	lost      int
+	failed    int
+	succeeded int
+}
+
+// maxFindings bounds what a ledger keeps of what is wrong.
+const maxFindings = 20
+
+// follow begins a ledger. It goes on until the test ends.
+func (c *cell) follow() *ledger {
+	c.t.Helper()
+	l := &ledger{told: map[string]bool{}, instances: map[string]*history{}, jobs: map[string]pacelinev1.JobState{}}
+	cursor := c.cursor()
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	c.t.Cleanup(done.Wait)
+	c.t.Cleanup(cancel)
+	done.Go(func() {
+		for ctx.Err() == nil {
+			next, err := l.read(ctx, c, cursor)
+			cursor = next
+			if code := connect.CodeOf(err); err != nil && (code == connect.CodeOutOfRange || code == connect.CodeInvalidArgument) {
+				l.find("the watch from %q: %v", cursor, err)
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+		}
+	})
+	return l
+}
+
+// read follows the server that is there now until it is gone, and returns where to go on.
+func (l *ledger) read(ctx context.Context, c *cell, cursor string) (string, error) {
+	conn, err := c.dial()
+	if err != nil {
+		return cursor, err
+	}
+	defer conn.Close()
+	stream, err := conn.Events.WatchEvents(ctx, connect.NewRequest(&pacelinev1.WatchEventsRequest{Cursor: cursor}))
+	if err != nil {
+		return cursor, err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		for _, e := range stream.Msg().GetEvents() {
+			l.enter(e)
+		}
+		cursor = stream.Msg().GetCursor()
+	}
+	return cursor, stream.Err()
+}
+
+func (l *ledger) find(format string, arguments ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.findLocked(format, arguments...)
+}
+
+func (l *ledger) findLocked(format string, arguments ...any) {
+	if len(l.findings) < maxFindings {
+		l.findings = append(l.findings, fmt.Sprintf(format, arguments...))
+	}
+}
+
+func (l *ledger) enter(e *pacelinev1.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e.GetRevision() < l.revision {
+		l.findLocked("revision %d was told after %d: %v", e.GetRevision(), l.revision, e)
+	}
+	if e.GetRevision() != l.revision {
+		clear(l.told)
+		l.revision = e.GetRevision()
+	}
+	text := e.String()
+	if l.told[text] {
+		l.findLocked("told twice: %v", e)
+	}
+	l.told[text] = true
+	switch {
+	case e.GetJob() != nil:
+		l.enterJob(e.GetJob())
+	case e.GetTask() != nil:
+		l.enterTask(e.GetTask())
+	}
+}
+
+func (l *ledger) enterJob(j *pacelinev1.JobChange) {
+	before := l.jobs[j.GetJobId()]
+	if ended(before) && j.GetState() != before && !j.GetDeleted() {
+		l.findLocked("job %s was %v and is %v", j.GetJobName(), before, j.GetState())
+	}
+	l.jobs[j.GetJobId()] = j.GetState()
+}
+
+func ended(s pacelinev1.JobState) bool { return s >= pacelinev1.JobState_JOB_STATE_SUCCEEDED }
+
+// over reports whether a run has ended, which it does once.
+func over(s pacelinev1.RunState) bool { return s >= pacelinev1.RunState_RUN_STATE_SUCCEEDED }
+
+func (l *ledger) enterTask(change *pacelinev1.TaskChange) {
+	key := fmt.Sprintf("%s/%d", change.GetJobId(), change.GetInstance())
+	h := l.instances[key]
+	if h == nil {
+		h = &history{}
+		l.instances[key] = h
+	}
+	who := fmt.Sprintf("%s/%d", change.GetJobName(), change.GetInstance())
+	if h.state == pacelinev1.InstanceState_INSTANCE_STATE_DONE && change.GetState() != h.state {
+		l.findLocked("%s was done and is %v", who, change.GetState())
+	}
+	h.state = change.GetState()
+	run, state := change.GetRunId(), change.GetRunState()
+	if run == "" {
+		return
+	}
+	if run != h.run {
+		if h.run != "" && !over(h.runState) {
+			l.findLocked("%s: run %s began while run %s was %v", who, run, h.run, h.runState)
+		}
+		if h.succeeded > 0 {
+			l.findLocked("%s: run %s began after run %s had succeeded", who, run, h.run)
+		}
+		h.run, h.runState, h.runs = run, pacelinev1.RunState_RUN_STATE_UNSPECIFIED, h.runs+1
+	}
+	if over(h.runState) && state != h.runState {
+		l.findLocked("%s: run %s was %v and is %v", who, run, h.runState, state)
+	}
+	if state < h.runState && h.runState < pacelinev1.RunState_RUN_STATE_KILLING {
+		l.findLocked("%s: run %s was %v and is %v again", who, run, h.runState, state)
+	}
+	if over(state) && !over(h.runState) {
+		switch state { //nolint:exhaustive // the others are not counted
+		case pacelinev1.RunState_RUN_STATE_SUCCEEDED:
+			h.succeeded++
+		case pacelinev1.RunState_RUN_STATE_FAILED:
+			h.failed++
+		case pacelinev1.RunState_RUN_STATE_LOST:
+			h.lost++
+		}
+	}
+	h.runState = state
+}
+
+// check waits until the ledger has seen every job end, and compares it with what the cell says of each task. It returns how many runs
+// there were, how many of them were lost and how many failed.
+func (l *ledger) check(t *testing.T, c *cell) (runs, lost, failed int) {
+	t.Helper()
+	jobs, err := c.jobs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.await("the event log tells the end of every job", func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for path, j := range jobs {
+			if l.jobs[j.GetId()] != j.GetState() {
+				return fmt.Errorf("%s is %v, and %v in the log (%v)", path, j.GetState(), l.jobs[j.GetId()], l.findings)
+			}
+		}
+		return nil
+	})
+	for _, path := range slices.Sorted(maps.Keys(jobs)) {
+		if strings.Contains(path, "/small-") {
+			continue // one task each: what the log says of it is enough
+		}
+		tasks, err := c.tasks(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.compare(path, jobs[path].GetKind() == pacelinev1.JobKind_JOB_KIND_BATCH, tasks)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, text := range l.findings {
+		t.Error(text)
+	}
+	for _, h := range l.instances {
+		runs, lost, failed = runs+h.runs, lost+h.lost, failed+h.failed
+	}
+	return runs, lost, failed
+}
+
+func (l *ledger) compare(path string, batch bool, tasks []*pacelinev1.Task) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, task := range tasks {
+		h := l.instances[fmt.Sprintf("%s/%d", task.GetJobId(), task.GetInstance())]
+		switch {
+		case h == nil:
+			if task.GetRun() != nil {
+				l.findLocked("%s %d has run %s, of which the log does not tell", path, task.GetInstance(), task.GetRun().GetId())
+			}
+		case h.state != task.GetState() || h.run != task.GetRun().GetId() || task.GetRun() != nil && h.runState != task.GetRun().GetState():
+			l.findLocked("%s %d is %v with run %v, and in the log %+v", path, task.GetInstance(), task.GetState(), task.GetRun(), *h)
+		case batch && task.GetState() == pacelinev1.InstanceState_INSTANCE_STATE_DONE && h.succeeded != 1:
+			l.findLocked("%s %d is done, and in the log %d runs of it succeeded", path, task.GetInstance(), h.succeeded)
+		case batch && uint32(h.failed) != task.GetFailures():
+			l.findLocked("%s %d has failed %d times, and %d times in the log", path, task.GetInstance(), task.GetFailures(), h.failed)
+		}
+	}
+}
