@@ -19,6 +19,10 @@ type Room struct {
 	Usage               resource.Vector
 	Reservation         resource.Vector // as scaled to today's capacity
 	NonPreemptibleUsage resource.Vector // a part of Usage
+	Controllers         *Bound          // on the entries that direct other work, together; nil: none
+	// Owner tells the bound on one owner's entries together, if there is one. It is asked at most once per owner and walk. nil: nobody has
+	// one.
+	Owner func(name string) (Bound, bool)
 }
 
 // Grant lets Tasks tasks of a job start.
@@ -51,7 +55,7 @@ type Outcome struct {
 // Admit appends to grants what may start now, in order, until limit tasks are granted. A gang is not cut: it may exceed the
 // limit, so that no gang is too large for it. The queue stays as it is. Without room left the cost is O(log n).
 func (q *Queue) Admit(grants []Grant, room *Room, limit int) ([]Grant, Outcome) {
-	w := newWalk(room, limit)
+	w := q.newWalk(room, limit)
 	w.grants = grants
 	if !w.run(q.root) {
 		w.out.Unseen = q.Len() - rank(q.root, w.stoppedAt)
@@ -80,10 +84,9 @@ type Standing struct {
 	Ahead   int // jobs before it
 	Verdict Verdict
 	Tasks   int // that would start now
-	// The kind that decides, with First, Behind and OutOfReach. OfReservation: it is short in the reservation, not in the
-	// entitlement.
-	Kind          resource.Kind
-	OfReservation bool
+	// The kind that decides, with First, Behind and OutOfReach, and where it is short.
+	Kind    resource.Kind
+	Account Account
 	// Need is what the next unit takes of Kind; Has is what there is, free with First and in all with OutOfReach.
 	Need, Has int64
 }
@@ -94,7 +97,7 @@ func (q *Queue) Explain(job workload.JobID, room *Room) (Standing, bool) {
 	if n == nil {
 		return Standing{}, false
 	}
-	w := newWalk(room, math.MaxInt)
+	w := q.newWalk(room, math.MaxInt)
 	w.until = n
 	s := Standing{Verdict: NotReached}
 	if w.run(q.root); w.out.Stop != StopBound {
@@ -104,15 +107,21 @@ func (q *Queue) Explain(job workload.JobID, room *Room) (Standing, bool) {
 	return s, true
 }
 
-// mask is a set of (account, kind) pairs: from bit 0 on the kinds in the entitlement, then those in the reservation, then those in
-// the part of the entitlement that non-preemptible work leaves to preemptible work.
+// mask is a set of (account, kind) pairs: from bit 0 on the kinds in the entitlement, then those in the reservation, in the part of the
+// entitlement that non-preemptible work leaves to preemptible work, and in what controllers may use.
 type mask uint64
 
 const (
 	inEntitlement = 0
 	inReservation = resource.MaxKinds
 	inPreemptible = 2 * resource.MaxKinds
+	inControllers = 3 * resource.MaxKinds
 )
+
+// accountOf names the account of a bit of a mask.
+func accountOf(bit int) Account {
+	return [...]Account{OfEntitlement, OfReservation, OfEntitlement, OfControllers}[bit/resource.MaxKinds]
+}
 
 func needsOf(e *Entry) mask {
 	m := mask(0)
@@ -126,6 +135,9 @@ func needsOf(e *Entry) mask {
 		} else {
 			m |= 1 << (inPreemptible + k)
 		}
+		if e.Controller {
+			m |= 1 << (inControllers + k)
+		}
 	}
 	return m
 }
@@ -136,29 +148,55 @@ type walk struct {
 	ceiling                  resource.Vector // all of the entitlement
 	guaranteed               resource.Vector // all of the reservation
 	preemptible              resource.Vector // the entitlement without what non-preemptible work uses
-	closed                   mask            // somebody waits for it, or nothing of it will ever be free
+	controllers              Bound
+	closed                   mask // somebody waits for it, or nothing of it will ever be free
 	limit                    int
 	grants                   []Grant
 	out                      Outcome
 	until, stoppedAt         *node
+
+	number       uint64 // of the walk in its queue
+	owners       *ownerSet
+	ownerBound   func(string) (Bound, bool)
+	ownersClosed [resource.MaxKinds]uint64 // bits of which every owner waits for the kind within his bound
+	anyClosed    mask                      // kinds for which there are such bits
 }
 
-func newWalk(room *Room, limit int) walk {
+func (q *Queue) newWalk(room *Room, limit int) walk {
+	q.walks++
 	w := walk{
 		entitlement: room.Entitlement.Sub(room.Usage),
 		reservation: room.Reservation.Sub(room.NonPreemptibleUsage),
 		ceiling:     room.Entitlement,
 		guaranteed:  room.Reservation,
 		preemptible: room.Entitlement.Sub(room.NonPreemptibleUsage),
+		controllers: unbounded,
 		limit:       limit,
+		number:      q.walks,
+		owners:      &q.owners,
+		ownerBound:  room.Owner,
+	}
+	if room.Owner != nil {
+		q.owners.closed = [resource.MaxKinds][ownerBits]int32{}
+	}
+	if room.Controllers != nil {
+		w.controllers = *room.Controllers
 	}
 	for k := range resource.MaxKinds {
+		w.closeIf(w.controllers.Limit[k] <= 0, inControllers+k)
 		w.closeIf(w.ceiling[k] <= 0, inEntitlement+k)
 		w.closeIf(w.guaranteed[k] <= 0, inReservation+k)
 		w.closeIf(w.preemptible[k] <= 0, inPreemptible+k)
 	}
 	return w
 }
+
+var unbounded = func() (b Bound) {
+	for k := range b.Limit {
+		b.Limit[k], b.Left[k] = math.MaxInt64, math.MaxInt64
+	}
+	return b
+}()
 
 func (w *walk) closeIf(condition bool, bit int) {
 	if condition {
@@ -169,7 +207,7 @@ func (w *walk) closeIf(condition bool, bit int) {
 // run visits the entries below n in order and steps over subtrees in which every entry needs something closed. It returns false
 // when the walk is over.
 func (w *walk) run(n *node) bool {
-	if n == nil || n.common&w.closed != 0 {
+	if n == nil || w.stepsOver(n) {
 		return true
 	}
 	if !w.run(n.left) {
@@ -178,7 +216,7 @@ func (w *walk) run(n *node) bool {
 	if w.until != nil && !n.entry.before(&w.until.entry) {
 		return false
 	}
-	if n.needs&w.closed == 0 {
+	if n.needs&w.closed == 0 && w.waitsFor(n) == 0 {
 		switch {
 		case w.limit <= 0:
 			w.out.Stop, w.stoppedAt = StopLimit, n
@@ -198,23 +236,23 @@ func (w *walk) run(n *node) bool {
 // try grants what fits of one entry and keeps room for its next unit if something remains.
 func (w *walk) try(n *node) Standing {
 	e := &n.entry
-	if s, out := w.outOfReach(e); out {
+	waits := w.waitsFor(n)
+	if s, out := w.outOfReach(n); out {
 		return s
 	}
 	if behind := n.needs & w.closed; behind != 0 {
 		bit := bits.TrailingZeros64(uint64(behind))
-		return Standing{Verdict: Behind, Kind: resource.Kind(bit % resource.MaxKinds), OfReservation: bit >= inReservation}
+		return Standing{Verdict: Behind, Kind: resource.Kind(bit % resource.MaxKinds), Account: accountOf(bit)}
 	}
-	free := w.entitlement
-	if e.NonPreemptible {
-		free = free.Min(w.reservation)
+	if waits != 0 {
+		return Standing{Verdict: Behind, Kind: resource.Kind(bits.TrailingZeros64(uint64(waits))), Account: OfOwner}
 	}
-	fit := int(e.Needs.Times(&free, int64(e.Count)))
+	fit := w.fit(n)
 	if fit < e.unit() {
 		fit = 0
 	}
 	tasks := min(fit, max(w.limit, e.unit()))
-	w.take(e, tasks)
+	w.take(n, tasks)
 	if tasks < fit || tasks == e.Count {
 		return Standing{Verdict: Admissible, Tasks: tasks}
 	}
@@ -222,69 +260,119 @@ func (w *walk) try(n *node) Standing {
 	if tasks > 0 {
 		unit = 1 // the gang has started; the rest follows one by one
 	}
-	s := w.keep(e, unit)
+	s := w.keep(n, unit)
 	s.Tasks = tasks
 	return s
 }
 
+// fit is how many tasks of the entry find room everywhere they need it.
+func (w *walk) fit(n *node) int {
+	e := &n.entry
+	free := w.entitlement
+	if e.NonPreemptible {
+		free = free.Min(w.reservation)
+	}
+	if e.Controller {
+		free = free.Min(w.controllers.Left)
+	}
+	if w.bounds(n.owner) {
+		free = free.Min(n.owner.bound.Left)
+	}
+	return int(e.Needs.Times(&free, int64(e.Count)))
+}
+
+// bounds reports whether the owner, whom the walk has met, has a bound.
+func (w *walk) bounds(o *owner) bool { return w.ownerBound != nil && o.bounded }
+
 // outOfReach reports an entry whose unit can never fit into what the pool has.
-func (w *walk) outOfReach(e *Entry) (Standing, bool) {
+func (w *walk) outOfReach(n *node) (Standing, bool) {
+	e := &n.entry
 	reach := &w.preemptible
 	if e.NonPreemptible {
 		reach = &w.ceiling
 	}
 	unit := e.Needs.Scale(int64(e.unit()))
 	for k, need := range unit {
+		if need == 0 {
+			continue
+		}
 		s := Standing{Verdict: OutOfReach, Kind: resource.Kind(k), Need: need, Has: reach[k]}
 		switch {
-		case need == 0:
+		case w.bounds(n.owner) && need > n.owner.bound.Limit[k]:
+			s.Account, s.Has = OfOwner, n.owner.bound.Limit[k]
+		case e.Controller && need > w.controllers.Limit[k]:
+			s.Account, s.Has = OfControllers, w.controllers.Limit[k]
 		case e.NonPreemptible && need > w.guaranteed[k]:
-			s.OfReservation, s.Has = true, w.guaranteed[k]
-			return s, true
-		case need > reach[k]:
-			return s, true
+			s.Account, s.Has = OfReservation, w.guaranteed[k]
+		case need <= reach[k]:
+			continue
 		}
+		return s, true
 	}
 	return Standing{}, false
 }
 
-func (w *walk) take(e *Entry, tasks int) {
+func (w *walk) take(n *node, tasks int) {
 	if tasks == 0 {
 		return
 	}
+	e := &n.entry
 	used := e.Needs.Scale(int64(tasks))
 	w.entitlement = w.entitlement.Sub(used)
 	if e.NonPreemptible {
 		w.reservation = w.reservation.Sub(used)
+	}
+	if e.Controller {
+		w.controllers.Left = w.controllers.Left.Sub(used)
+	}
+	if w.bounds(n.owner) {
+		n.owner.bound.Left = n.owner.bound.Left.Sub(used)
 	}
 	w.limit -= tasks
 	w.out.Tasks += tasks
 	w.grants = append(w.grants, Grant{Job: e.Job, Tasks: tasks})
 }
 
-// keep holds room for the next unit of an entry that is short of something, and closes the kinds in which it is short.
-func (w *walk) keep(e *Entry, unit int) Standing {
+// keep holds room for the next unit of an entry that is short of something, and closes the kinds in which it is short. The narrowest
+// account in which it is short decides: it keeps nothing of the wider ones, as what frees room there frees it in these too.
+func (w *walk) keep(n *node, unit int) Standing {
+	e := &n.entry
 	need := e.Needs.Scale(int64(unit))
-	if e.NonPreemptible {
-		if s, short := w.keepIn(&w.reservation, &need, inReservation); short {
+	if o := n.owner; w.bounds(o) {
+		if s, short := keepIn(&o.bound.Left, &need, func(k int) { w.closeOwner(o, k) }); short {
+			s.Account = OfOwner
 			return s
 		}
 	}
-	s, _ := w.keepIn(&w.entitlement, &need, inEntitlement)
+	if e.Controller {
+		if s, short := w.keepFor(&w.controllers.Left, &need, inControllers); short {
+			return s
+		}
+	}
+	if e.NonPreemptible {
+		if s, short := w.keepFor(&w.reservation, &need, inReservation); short {
+			return s
+		}
+	}
+	s, _ := w.keepFor(&w.entitlement, &need, inEntitlement)
 	return s
 }
 
-// keepIn does so in one account and returns the first kind in which it is short.
-func (w *walk) keepIn(free, need *resource.Vector, account int) (Standing, bool) {
-	var s Standing
-	short := false
+func (w *walk) keepFor(free, need *resource.Vector, account int) (Standing, bool) {
+	s, short := keepIn(free, need, func(k int) { w.closed |= 1 << (account + k) })
+	s.Account = accountOf(account)
+	return s, short
+}
+
+// keepIn keeps room in one account, shuts the kinds in which it is short, and returns the first of them.
+func keepIn(free, need *resource.Vector, shut func(k int)) (s Standing, short bool) {
 	for k, q := range need {
 		if q > free[k] && q > 0 {
 			if !short {
-				s = Standing{Verdict: First, Kind: resource.Kind(k), OfReservation: account == inReservation, Need: q, Has: free[k]}
+				s = Standing{Verdict: First, Kind: resource.Kind(k), Need: q, Has: free[k]}
 			}
 			short = true
-			w.closed |= 1 << (account + k)
+			shut(k)
 		}
 		free[k] -= min(q, max(free[k], 0))
 	}

@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -186,9 +187,9 @@ func TestExplain(t *testing.T) {
 		{Ahead: 1, Verdict: admission.First, Kind: gpu, Need: 1, Has: 0},
 		{Ahead: 2, Verdict: admission.Behind, Kind: gpu},
 		{Ahead: 3, Verdict: admission.OutOfReach, Kind: cpu, Need: 36, Has: 35},
-		{Ahead: 4, Verdict: admission.First, Kind: cpu, OfReservation: true, Need: 16, Has: 15},
-		{Ahead: 5, Verdict: admission.Behind, Kind: cpu, OfReservation: true},
-		{Ahead: 6, Verdict: admission.OutOfReach, Kind: cpu, OfReservation: true, Need: 21, Has: 20},
+		{Ahead: 4, Verdict: admission.First, Kind: cpu, Account: admission.OfReservation, Need: 16, Has: 15},
+		{Ahead: 5, Verdict: admission.Behind, Kind: cpu, Account: admission.OfReservation},
+		{Ahead: 6, Verdict: admission.OutOfReach, Kind: cpu, Account: admission.OfReservation, Need: 21, Has: 20},
 		{Ahead: 7, Verdict: admission.First, Tasks: 18, Kind: cpu, Need: 1, Has: 0},
 		{Ahead: 8, Verdict: admission.Behind, Kind: cpu},
 	}
@@ -205,6 +206,7 @@ func model(list []admission.Entry, room admission.Room, limit int) []admission.G
 	var grants []admission.Grant
 	var waitedFor, waitedForInReservation [kinds]bool
 	free, freeReserved := room.Entitlement, room.Reservation
+	bounds := modelBounds{room: room, waited: map[string]*[kinds]bool{}, bound: map[string]*admission.Bound{}}
 	for k := range kinds {
 		free[k] -= room.Usage[k]
 		freeReserved[k] -= room.NonPreemptibleUsage[k]
@@ -212,7 +214,10 @@ func model(list []admission.Entry, room admission.Room, limit int) []admission.G
 next:
 	for _, e := range list {
 		unit := int64(max(e.Gang, 1))
-		fit := int64(e.Count)
+		fit, ok := bounds.fit(&e)
+		if !ok {
+			continue next
+		}
 		for k, need := range e.Needs {
 			reach := room.Entitlement[k]
 			if !e.NonPreemptible {
@@ -251,7 +256,10 @@ next:
 				shortInReservation = shortInReservation || need > 0 && need*unit > freeReserved[k]
 			}
 		}
-		if granted == int64(e.Count) || granted < fit {
+		for _, b := range bounds.of(&e) {
+			bounds.bound[b].Left = bounds.bound[b].Left.Sub(e.Needs.Scale(granted))
+		}
+		if granted == int64(e.Count) || granted < fit || bounds.keep(&e, unit) {
 			continue
 		}
 		for k, need := range e.Needs {
@@ -271,11 +279,73 @@ next:
 	return grants
 }
 
+// modelBounds are the bounds beside the pool's, by name: that of controllers, and owners' in quotes.
+type modelBounds struct {
+	room   admission.Room
+	bound  map[string]*admission.Bound
+	waited map[string]*[resource.MaxKinds]bool
+}
+
+// of lists the bounds that hold for an entry, the narrowest first.
+func (m *modelBounds) of(e *admission.Entry) (names []string) {
+	add := func(name string, b admission.Bound) {
+		if m.bound[name] == nil {
+			m.bound[name], m.waited[name] = &b, &[resource.MaxKinds]bool{}
+		}
+		names = append(names, name)
+	}
+	if m.room.Owner != nil {
+		if b, ok := m.room.Owner(e.Owner); ok {
+			add(fmt.Sprintf("%q", e.Owner), b)
+		}
+	}
+	if e.Controller && m.room.Controllers != nil {
+		add("controllers", *m.room.Controllers)
+	}
+	return names
+}
+
+// fit is how many tasks the bounds leave room for; false: none will ever fit, or somebody waits before it.
+func (m *modelBounds) fit(e *admission.Entry) (int64, bool) {
+	fit := int64(e.Count)
+	for _, name := range m.of(e) {
+		b := m.bound[name]
+		for k, need := range e.Needs {
+			if need > 0 && (need*int64(max(e.Gang, 1)) > b.Limit[k] || m.waited[name][k]) {
+				return 0, false
+			}
+			if need > 0 {
+				fit = min(fit, max(0, b.Left[k])/need)
+			}
+		}
+	}
+	return fit, true
+}
+
+// keep holds room in the first bound that is short of a unit, if one is.
+func (m *modelBounds) keep(e *admission.Entry, unit int64) bool {
+	for _, name := range m.of(e) {
+		b, short := m.bound[name], false
+		for k, need := range e.Needs {
+			if need > 0 && need*unit > b.Left[k] {
+				m.waited[name][k], short = true, true
+			}
+			b.Left[k] -= min(need*unit, max(0, b.Left[k]))
+		}
+		if short {
+			return true
+		}
+	}
+	return false
+}
+
 func drawEntry(t *rapid.T, job int) admission.Entry {
 	e := admission.Entry{
 		Job: jobID(job), Priority: rapid.Int32Range(0, 2).Draw(t, "priority"), Sequence: uint64(job),
 		Count: rapid.IntRange(1, 6).Draw(t, "count"), NonPreemptible: rapid.IntRange(0, 2).Draw(t, "non-preemptible") == 0,
 	}
+	e.Controller = rapid.IntRange(0, 3).Draw(t, "controller") == 0
+	e.Owner = rapid.SampledFrom(owners).Draw(t, "owner")
 	kinds := rapid.IntRange(0, 7).Draw(t, "kinds")
 	for k := range 3 {
 		if kinds&(1<<k) != 0 {
@@ -288,8 +358,35 @@ func drawEntry(t *rapid.T, job int) admission.Entry {
 	return e
 }
 
+var owners = []string{"", "ann", "bob", "cec", "free"}
+
+func drawBound(t *rapid.T) (b admission.Bound) {
+	for k := range b.Limit {
+		b.Limit[k], b.Left[k] = math.MaxInt64, math.MaxInt64
+		if k < 3 && rapid.Bool().Draw(t, "bounded") {
+			b.Limit[k] = rapid.Int64Range(0, 20).Draw(t, "limit")
+			b.Left[k] = b.Limit[k] - rapid.Int64Range(0, 22).Draw(t, "used")
+		}
+	}
+	return b
+}
+
 func drawRoom(t *rapid.T) admission.Room {
 	var room admission.Room
+	if rapid.Bool().Draw(t, "controllers are bounded") {
+		b := drawBound(t)
+		room.Controllers = &b
+	}
+	if rapid.Bool().Draw(t, "owners are bounded") {
+		bounds := map[string]admission.Bound{}
+		for _, name := range owners[:len(owners)-1] {
+			bounds[name] = drawBound(t)
+		}
+		room.Owner = func(name string) (admission.Bound, bool) {
+			b, ok := bounds[name]
+			return b, ok
+		}
+	}
 	for k := range 3 {
 		room.Entitlement[k] = rapid.Int64Range(0, 40).Draw(t, "entitlement")
 		room.Reservation[k] = rapid.Int64Range(0, 40).Draw(t, "reservation")
@@ -356,9 +453,12 @@ func compareExplanations(t *rapid.T, q *admission.Queue, entries map[workload.Jo
 	}
 }
 
+func ptr[T any](v T) *T { return &v }
+
 // checkSafety checks what must hold of any grants: whole gangs, and no account overdrawn.
 func checkSafety(t *rapid.T, entries map[workload.JobID]admission.Entry, room admission.Room, grants []admission.Grant) {
 	usage, fixedUsage := room.Usage, room.NonPreemptibleUsage
+	bounds := modelBounds{room: room, waited: map[string]*[resource.MaxKinds]bool{}, bound: map[string]*admission.Bound{}}
 	var touched, fixedTouched resource.Vector
 	for _, g := range grants {
 		e := entries[g.Job]
@@ -367,6 +467,12 @@ func checkSafety(t *rapid.T, entries map[workload.JobID]admission.Entry, room ad
 		}
 		used := e.Needs.Scale(int64(g.Tasks))
 		usage, touched = usage.Add(used), touched.Add(used)
+		for _, name := range bounds.of(&e) {
+			b := bounds.bound[name]
+			if b.Left = b.Left.Sub(used); !used.IsZero() && !e.Needs.FitsIn(ptr(b.Left.Add(e.Needs))) {
+				t.Fatalf("%s has %v left of %v after %d tasks of %+v", name, b.Left, b.Limit, g.Tasks, e)
+			}
+		}
 		if e.NonPreemptible {
 			fixedUsage, fixedTouched = fixedUsage.Add(used), fixedTouched.Add(used)
 		}

@@ -18,6 +18,12 @@
 // Non-preemptible entries need room both in the reservation and in the entitlement. One that is short in the reservation
 // keeps nothing of the entitlement: what frees the one frees the other.
 //
+// # Bounds beside the pool's
+//
+// Entries may share a ceiling of their own within the pool: those of one owner, and those that direct other work. One that is short in
+// such a bound waits within it by the same rule: what is free of the bound is kept for it, and later entries under the same bound that
+// need that kind are passed over. It keeps nothing of the pool, so nobody else waits for it.
+//
 // The package is pure. A Queue has one owner and is not safe for concurrent use.
 package admission
 
@@ -42,6 +48,8 @@ type Entry struct {
 	Count          int             // tasks that want to start now, inside the job's max_running; at least 1
 	Gang           int             // the fewest that may start together, at most Count; 0 and 1: each by itself
 	NonPreemptible bool
+	Controller     bool   // directs other work: Room.Controllers bounds such entries together
+	Owner          string // whose it is: Room.Owner bounds an owner's entries together
 }
 
 // unit is the number of tasks that the entry must start together.
@@ -60,8 +68,10 @@ func (e *Entry) before(o *Entry) bool {
 
 // Queue is the waiting jobs of one pool. The zero value is empty and ready for use.
 type Queue struct {
-	root  *node
-	byJob map[workload.JobID]*node
+	root   *node
+	byJob  map[workload.JobID]*node
+	owners ownerSet
+	walks  uint64 // so far, to tell what an owner knows of an earlier one
 }
 
 // Set puts an entry into the queue or replaces the one of the same job. It costs O(log n).
@@ -78,13 +88,17 @@ func (q *Queue) Set(e Entry) error {
 		return fmt.Errorf("job %s is one too many: a pool's queue holds at most %d; let others end first or use another pool", e.Job, MaxEntries)
 	}
 	if old == nil {
-		n := &node{entry: e, heap: heapOrder(e.Job)}
+		n := &node{entry: e, heap: heapOrder(e.Job), owner: q.owners.enter(e.Owner)}
 		if q.byJob == nil {
 			q.byJob = make(map[workload.JobID]*node)
 		}
 		q.byJob[e.Job] = n
 		q.root = insert(q.root, n)
 		return nil
+	}
+	if old.owner.name != e.Owner {
+		q.owners.exit(old.owner)
+		old.owner = q.owners.enter(e.Owner)
 	}
 	if old.entry.Priority == e.Priority && old.entry.Sequence == e.Sequence {
 		old.entry = e
@@ -104,6 +118,7 @@ func (q *Queue) Remove(job workload.JobID) bool {
 		return false
 	}
 	q.root = remove(q.root, n)
+	q.owners.exit(n.owner)
 	delete(q.byJob, job)
 	return true
 }
@@ -138,11 +153,13 @@ func (q *Queue) All() iter.Seq[Entry] {
 // expectation whatever order jobs come in. No randomness: the same jobs make the same tree.
 type node struct {
 	entry       Entry
+	owner       *owner
 	heap        uint64
 	left, right *node
 	size        int
-	needs       mask // what the entry needs
-	common      mask // what every entry of the subtree needs
+	needs       mask   // what the entry needs
+	common      mask   // what every entry of the subtree needs
+	owners      uint64 // the bits of those who have entries in the subtree
 }
 
 // heapOrder spreads job ids evenly (the finaliser of splitmix64).
@@ -155,11 +172,12 @@ func heapOrder(job workload.JobID) uint64 {
 
 func (n *node) update() {
 	n.needs = needsOf(&n.entry)
-	n.size, n.common = 1, n.needs
+	n.size, n.common, n.owners = 1, n.needs, 1<<n.owner.bit
 	for _, c := range [...]*node{n.left, n.right} {
 		if c != nil {
 			n.size += c.size
 			n.common &= c.common
+			n.owners |= c.owners
 		}
 	}
 }

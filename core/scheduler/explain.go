@@ -118,7 +118,7 @@ func (s *State) whyClass(c *jobClass) PendingReason {
 func (s *State) whyQueued(j *job, st admission.Standing) PendingReason {
 	r := PendingReason{Kind: PendingEntitlement, Resource: s.names.Name(st.Kind), Needed: st.Need, Available: max(st.Has, 0), Position: st.Ahead}
 	what := "entitlement"
-	if st.OfReservation {
+	if st.Account == admission.OfReservation {
 		r.Kind = PendingReservation
 		what = "reservation, beyond which work that may not be preempted cannot go"
 	}
