@@ -133,6 +133,7 @@ soak: ## long runs: properties with CHECKS cases each, kits ROUNDS times over, s
 	@mkdir -p $(OUT)/sim
 	go test -count=1 -timeout 4h -v -run '^TestSoak$$' ./conformance/sim -sim.for=$(SOAK) -sim.out='$(abspath $(OUT)/sim)'
 	PACELINE_CRASHES=$(CRASHES) go test -count=1 -timeout 4h -run '^TestCrashes$$' -v ./cmd/paceline/e2e
+	PACELINE_OVERLOAD=full go test -count=1 -run '^TestOverload$$' -v ./cmd/paceline/e2e
 
 .PHONY: sim
 sim: ## replay one simulated cell from its seed, with a trace when it fails (SEED=42)

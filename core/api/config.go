@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/paceline-sched/paceline/core/api/auth"
+	"github.com/paceline-sched/paceline/core/api/gate"
 )
 
 // DefaultAddress is where a server listens unless told otherwise.
@@ -30,6 +31,13 @@ type Config struct {
 	Roles []string
 	// Grace is how long a stop waits for calls to end. Default: 10 s. Longer keeps slow callers happy and restarts slow.
 	Grace time.Duration
+	// Limits are how much may be under way at once, see gate.Limits.
+	Limits gate.Limits
+	// MaxConnections are open at once; what comes then is closed. Default: half of the process's limit of open files, at most 16384.
+	MaxConnections int
+	// Stuck is how long a client may take nothing of an answer or a stream before it is cut off. Default: 30 s. Longer is patient with poor
+	// lines, and keeps a page of events in memory for each client that hangs.
+	Stuck time.Duration
 }
 
 // Build says what the process was built from.
@@ -46,6 +54,13 @@ func (c Config) WithDefaults() Config {
 	if c.Grace == 0 {
 		c.Grace = 10 * time.Second
 	}
+	if c.MaxConnections == 0 {
+		c.MaxConnections = defaultConnections()
+	}
+	if c.Stuck == 0 {
+		c.Stuck = 30 * time.Second
+	}
+	c.Limits = c.Limits.WithDefaults()
 	return c
 }
 
@@ -63,8 +78,14 @@ func (c Config) Validate() error {
 		return fmt.Errorf("refusing to listen on %s without TLS, where others could read tokens: give a certificate and key, or listen on %s", c.Address, DefaultAddress)
 	case c.Grace < 0:
 		return fmt.Errorf("grace %v is negative", c.Grace)
+	case c.Stuck < 0:
+		return fmt.Errorf("a time of %v after which clients are cut off is negative", c.Stuck)
+	case c.MaxConnections < 1:
+		return fmt.Errorf("%d connections are too few: use 1 or more", c.MaxConnections)
+	case c.Limits.Bytes < 2*MaxRequestBytes:
+		return fmt.Errorf("%d bytes of requests are too few: one principal gets half, and a request may have %d", c.Limits.Bytes, MaxRequestBytes)
 	}
-	return nil
+	return c.Limits.Validate()
 }
 
 // Check is Validate, and reads the certificate and the tokens as a start would; zero fields must have been filled. A start that fails at them later has changed the store

@@ -104,15 +104,20 @@ func (e *edge) WrapStreamingClient(next connect.StreamingClientFunc) connect.Str
 
 func (e *edge) begin(spec connect.Spec, peer connect.Peer, header http.Header) *call {
 	c := &call{
-		method: strings.TrimPrefix(spec.Procedure, "/"), requestID: header.Get(requestIDHeader), peer: peer.Addr, protocol: peer.Protocol,
+		method: strings.TrimPrefix(spec.Procedure, "/"), requestID: requestIDOf(header), peer: peer.Addr, protocol: peer.Protocol,
 		began: time.Now(), quiet: spec.IdempotencyLevel == connect.IdempotencyNoSideEffects,
 		access: &access{rule: rules[spec.Procedure]},
 	}
-	if !requestIDPattern.MatchString(c.requestID) {
-		c.requestID = rand.Text()
-	}
 	e.trace.CallStarted(c.method)
 	return c
+}
+
+// requestIDOf is the caller's name for his request, if it is one, or a new one.
+func requestIDOf(header http.Header) string {
+	if id := header.Get(requestIDHeader); requestIDPattern.MatchString(id) {
+		return id
+	}
+	return rand.Text()
 }
 
 // enter finds out who calls and whether the method is open to him at all.

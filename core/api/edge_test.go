@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/paceline-sched/paceline/core/api/auth"
+	"github.com/paceline-sched/paceline/core/api/gate"
 	"github.com/paceline-sched/paceline/core/api/spec"
 	"github.com/paceline-sched/paceline/core/engine"
 	"github.com/paceline-sched/paceline/core/placement"
@@ -125,7 +126,8 @@ func TestFaultsBecomeCodes(t *testing.T) {
 		{&spec.InvalidError{Violations: []spec.Violation{{Field: "spec.a", Message: "x"}, {Field: "spec.b", Message: "y"}}}, connect.CodeInvalidArgument, "spec.a: x; spec.b: y", "", "spec.a spec.b"},
 		{fmt.Errorf("read: %w", refuseField("cursor", "h", "damaged")), connect.CodeInvalidArgument, "damaged", "h", "cursor"},
 		{engine.ErrStopped, connect.CodeUnavailable, "stopping", "try again: the server is restarting, or another one answers at this address", ""},
-		{engine.ErrOverloaded, connect.CodeResourceExhausted, "more calls", "", ""},
+		{engine.ErrOverloaded, connect.CodeResourceExhausted, "more calls", overloadHint, ""},
+		{fmt.Errorf("enter: %w", gate.ErrCalls), connect.CodeResourceExhausted, "as many calls", overloadHint, ""},
 		{engine.ErrCompacted, connect.CodeOutOfRange, "list again", "", ""},
 		{engine.ErrFuture, connect.CodeOutOfRange, "list again", "", ""},
 		{context.DeadlineExceeded, connect.CodeDeadlineExceeded, "may still happen", "", ""},

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"buf.build/go/protovalidate"
 	"connectrpc.com/connect"
 
+	"github.com/paceline-sched/paceline/core/api/gate"
 	"github.com/paceline-sched/paceline/core/api/spec"
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/engine"
@@ -89,8 +92,9 @@ func toConnect(err error, requestID string) (out *connect.Error, internal bool) 
 		message, detail.Violations = describeRules(rules)
 	case errors.Is(err, engine.ErrStopped):
 		code, message, detail.Hint = errStopping.code, errStopping.message, errStopping.hint
-	case errors.Is(err, engine.ErrOverloaded), errors.Is(err, engine.ErrManyWatchers):
+	case isOverload(err):
 		code, message, detail.RetryAfterMillis = connect.CodeResourceExhausted, err.Error(), engine.RetryAfter.Milliseconds()
+		detail.Hint = overloadHint
 	case errors.Is(err, engine.ErrCompacted), errors.Is(err, engine.ErrFuture):
 		code, message = connect.CodeOutOfRange, "the events after this cursor are not kept: list again and watch from the list's cursor"
 	case errors.Is(err, driver.ErrUnknownRun):
@@ -111,7 +115,19 @@ func toConnect(err error, requestID string) (out *connect.Error, internal bool) 
 		out.AddDetail(d)
 	}
 	out.Meta().Set(requestIDHeader, requestID)
+	if detail.RetryAfterMillis > 0 { // for proxies and clients that know HTTP only, which knows whole seconds only
+		out.Meta().Set("Retry-After", strconv.FormatInt((detail.RetryAfterMillis+999)/1000, 10))
+	}
 	return out, internal
+}
+
+// overloads say that nothing was done because there is too much to do.
+var overloads = []error{engine.ErrOverloaded, engine.ErrManyWatchers, gate.ErrCalls, gate.ErrStreams, gate.ErrBytes, gate.ErrLate}
+
+const overloadHint = "nothing was done: try again after the time that the answer names, and with fewer calls at once if it goes on"
+
+func isOverload(err error) bool {
+	return slices.ContainsFunc(overloads, func(one error) bool { return errors.Is(err, one) })
 }
 
 func codeOf(kind scheduler.ErrorKind) connect.Code {

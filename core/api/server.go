@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -17,6 +18,7 @@ import (
 	"connectrpc.com/grpcreflect"
 
 	"github.com/paceline-sched/paceline/core/api/auth"
+	"github.com/paceline-sched/paceline/core/api/gate"
 	"github.com/paceline-sched/paceline/core/engine"
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/telemetry"
@@ -29,11 +31,15 @@ const (
 	MaxRequestBytes = 4 << 20
 	// MaxResponseBytes bounds one message that goes out.
 	MaxResponseBytes = 16 << 20
-	maxHeaderBytes   = 64 << 10
-	maxStreams       = 1000 // of one HTTP/2 connection
-	headerTimeout    = 10 * time.Second
-	idleTimeout      = 2 * time.Minute
-	healthTimeout    = 2 * time.Second
+	// minCompressed is the size of an answer from which it is compressed for clients that take that. What streams send never is: a compressor holds
+	// a megabyte, and a thousand watches of a busy cell spent more on compression than on everything else.
+	minCompressed  = 16 << 10
+	maxSmallBytes  = 64 << 10 // of a request that only names things; a stream keeps its own for as long as it lasts
+	maxHeaderBytes = 64 << 10
+	maxStreams     = 1000 // of one HTTP/2 connection
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	healthTimeout  = 2 * time.Second
 )
 
 // Parts are what a Server is made of beside its settings.
@@ -78,7 +84,8 @@ func NewServer(config Config, parts Parts) (*Server, error) {
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	e := &edge{tokens: tokens, log: parts.Log, trace: parts.Trace, stopping: s.stopping}
-	s.handler = s.guard(s.routes(e, parts))
+	front := &entrance{edge: e, gate: gate.New(config.Limits), writer: connect.NewErrorWriter(), stuck: config.Stuck}
+	s.handler = s.guard(front.wrap(s.routes(e, parts)))
 	return s, nil
 }
 
@@ -103,17 +110,19 @@ func (s *Server) routes(e *edge, parts Parts) http.Handler {
 	c := &cell{engine: parts.Engine, name: s.config.Cell}
 	options := []connect.HandlerOption{
 		connect.WithInterceptors(e), connect.WithReadMaxBytes(MaxRequestBytes), connect.WithSendMaxBytes(MaxResponseBytes),
-		connect.WithCodec(strictJSON{}),
+		connect.WithCodec(strictJSON{}), connect.WithCompressMinBytes(minCompressed),
 	}
 	mux := http.NewServeMux()
 	mux.Handle(pacelinev1connect.NewJobServiceHandler(&jobService{c}, options...))
-	mux.Handle(pacelinev1connect.NewTaskServiceHandler(&taskService{c}, options...))
+	small := append(options[:len(options):len(options)], connect.WithReadMaxBytes(maxSmallBytes))
+	streams := append(small[:len(small):len(small)], connect.WithCompressMinBytes(math.MaxInt))
+	mux.Handle(pacelinev1connect.NewTaskServiceHandler(&taskService{c}, streams...))
 	mux.Handle(pacelinev1connect.NewPoolServiceHandler(&poolService{c}, options...))
 	mux.Handle(pacelinev1connect.NewHostServiceHandler(&hostService{c}, options...))
-	mux.Handle(pacelinev1connect.NewEventServiceHandler(&eventService{c}, options...))
+	mux.Handle(pacelinev1connect.NewEventServiceHandler(&eventService{c}, streams...))
 	mux.Handle(pacelinev1connect.NewAdminServiceHandler(&adminService{
 		cell: c, build: s.config.Build, roles: s.config.Roles, started: time.Now(),
-	}, options...))
+	}, streams...))
 	reflector := grpcreflect.NewStaticReflector(serviceNames...)
 	mux.Handle(grpcreflect.NewHandlerV1(reflector, connect.WithInterceptors(e), connect.WithReadMaxBytes(MaxRequestBytes)))
 	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, connect.WithInterceptors(e), connect.WithReadMaxBytes(MaxRequestBytes)))
@@ -200,7 +209,7 @@ func (s *Server) Listen() (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for API calls: %w; is another server running there? choose another address", err)
 	}
-	return listener, nil
+	return &doorkeeper{Listener: listener, most: s.config.MaxConnections, log: s.log}, nil
 }
 
 // Serve answers calls until ctx ends, then lets those in progress end within the grace period. It closes the listener.
@@ -214,7 +223,9 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	protocols.SetUnencryptedHTTP2(s.tls == nil)
 	server := &http.Server{
 		Handler: s.handler, Protocols: protocols, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: s.config.Stuck,
+		},
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), TLSConfig: s.tls,
 	}
 	stopped := make(chan error, 1)

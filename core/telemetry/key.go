@@ -16,6 +16,7 @@ const (
 	KeyInstance  = "instance"
 	KeyJob       = "job"
 	KeyJobs      = "jobs"
+	KeyLimit     = "limit"
 	KeyMethod    = "method"
 	KeyPath      = "path"
 	KeyPeer      = "peer"

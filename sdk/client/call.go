@@ -36,6 +36,26 @@ func (b backoff) delay(attempt int) time.Duration {
 	return d/2 + mathrand.N(d/2+1)
 }
 
+// after is the delay after an error: what the server asked for, and never less. Those whom one overload refused were refused together, so what
+// is asked for is spread over half as much again.
+func (b backoff) after(attempt int, err error) time.Duration {
+	asked := RetryAfter(err)
+	return max(b.delay(attempt), asked+mathrand.N(asked/2+1))
+}
+
+// passes reports whether an error says that the same call may succeed later: the server was not there, or had too much to do and named a
+// time. A refusal without one is of a bound that waiting does not move.
+func passes(err error) bool {
+	switch connect.CodeOf(err) {
+	case connect.CodeUnavailable:
+		return true
+	case connect.CodeResourceExhausted:
+		return RetryAfter(err) > 0
+	default:
+		return false
+	}
+}
+
 // caller is the interceptor around every call of a Client.
 type caller struct{ settings settings }
 
@@ -55,10 +75,10 @@ func (c *caller) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		for attempt := 0; ; attempt++ {
 			response, err := next(ctx, request)
 			err = plainOutage(ctx, err)
-			if err == nil || attempt+1 == attempts || connect.CodeOf(err) != connect.CodeUnavailable {
+			if err == nil || attempt+1 == attempts || !passes(err) {
 				return response, err
 			}
-			delay := max(c.settings.backoff.delay(attempt), RetryAfter(err))
+			delay := c.settings.backoff.after(attempt, err)
 			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < delay {
 				return response, err // more telling than the time-out that would follow
 			}
@@ -138,7 +158,7 @@ func Detail(err error) *pacelinev1.ErrorDetail {
 
 // RetryAfter returns when the server wants to be asked again; 0 when it did not say.
 func RetryAfter(err error) time.Duration {
-	const most = int64(math.MaxInt64) / int64(time.Millisecond)
+	const most = int64(math.MaxInt64) / 2 / int64(time.Millisecond)
 	millis := min(Detail(err).GetRetryAfterMillis(), most)
 	return max(0, time.Duration(millis)*time.Millisecond)
 }

@@ -113,8 +113,8 @@ func WithTimeout(timeout time.Duration) Option {
 	}
 }
 
-// WithAttempts bounds the tries of a unary call that may be repeated and that found the server unavailable. Default 4; 1: none is
-// repeated.
+// WithAttempts bounds the tries of a unary call that may be repeated and that found the server unavailable or overloaded. Default 4; 1: none
+// is repeated.
 func WithAttempts(attempts int) Option {
 	return func(s *settings) error {
 		if attempts < 1 || attempts > maxAttempts {

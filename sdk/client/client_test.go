@@ -127,8 +127,10 @@ func inBubble(t *testing.T, f *fake, options []client.Option, test func(t *testi
 	})
 }
 
-func unavailable(retryAfter time.Duration) error {
-	err := connect.NewError(connect.CodeUnavailable, errors.New("restarting"))
+func unavailable(retryAfter time.Duration) error { return failure(connect.CodeUnavailable, retryAfter) }
+
+func failure(code connect.Code, retryAfter time.Duration) error {
+	err := connect.NewError(code, errors.New("restarting"))
 	if detail, derr := connect.NewErrorDetail(&pacelinev1.ErrorDetail{Hint: "wait", RetryAfterMillis: retryAfter.Milliseconds()}); derr == nil {
 		err.AddDetail(detail)
 	}
@@ -176,8 +178,47 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		if _, err := c.Jobs.GetJob(t.Context(), connect.NewRequest(&pacelinev1.GetJobRequest{})); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(began); took < 7*time.Second || took > 8*time.Second {
+		if took := time.Since(began); took < 7*time.Second || took > 10500*time.Millisecond {
 			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// TestOverload: who is refused for overload comes back after the time that he was told and not together with all others; a bound that
+// waiting does not move is told at once; and there is an end to it.
+func TestOverload(t *testing.T) {
+	calls, retryAfter := 0, time.Second
+	var times []time.Time
+	f := &fake{get: func(context.Context) error {
+		calls++
+		times = append(times, time.Now())
+		return failure(connect.CodeResourceExhausted, retryAfter)
+	}}
+	inBubble(t, f, nil, func(t *testing.T, c *client.Client) {
+		call := func() error {
+			_, err := c.Jobs.GetJob(t.Context(), connect.NewRequest(&pacelinev1.GetJobRequest{}))
+			return err
+		}
+		spread := map[time.Duration]bool{}
+		for range 10 {
+			calls, times = 0, nil
+			if err := call(); connect.CodeOf(err) != connect.CodeResourceExhausted || calls != 4 {
+				t.Errorf("got %v after %d calls, want 4", err, calls)
+			}
+			for n := 1; n < len(times); n++ {
+				pause := times[n].Sub(times[n-1])
+				spread[pause] = true
+				if pause < retryAfter || pause > retryAfter*3/2+time.Millisecond {
+					t.Errorf("came back after %v", pause)
+				}
+			}
+		}
+		if len(spread) < 20 {
+			t.Errorf("30 clients come back after only %d different times", len(spread))
+		}
+		calls, retryAfter = 0, 0
+		if err := call(); connect.CodeOf(err) != connect.CodeResourceExhausted || calls != 1 {
+			t.Errorf("got %v after %d calls, want 1", err, calls)
 		}
 	})
 }

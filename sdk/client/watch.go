@@ -41,7 +41,7 @@ func (c *Client) Watch(ctx context.Context, request *pacelinev1.WatchEventsReque
 		if got {
 			attempt = 0
 		}
-		if err := sleep(ctx, max(c.backoff.delay(attempt), RetryAfter(err))); err != nil {
+		if err := sleep(ctx, c.backoff.after(attempt, err)); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/paceline-sched/paceline/core/api/gate"
 )
 
 // Defaults are what the commands take from their process.
@@ -56,7 +58,12 @@ func newDevCommand(d Defaults) *cobra.Command {
 const serverHelp = `Run a cell: the store, the core and the API, with the clusters that the flags name.
 
 A listener that others than this machine can reach wants a TLS certificate and a token file; without them the server refuses to
-start.`
+start.
+
+Under overload calls are refused with RESOURCE_EXHAUSTED and the time after which to try again; nothing was done for them. No principal
+may hold more calls, streams or bytes of requests than are left, so one that asks for too much is refused and the others are not. A client
+that reads nothing for 30 seconds is cut off. Each connection takes a file descriptor, and half of them stay for the store and for tasks:
+raise the limit of open files (ulimit -n) where more clients than that come.`
 
 func newServerCommand(d Defaults) *cobra.Command {
 	o := &options{}
@@ -85,6 +92,9 @@ func (o *options) common(cmd *cobra.Command, d Defaults) {
 	f.StringVar(&o.config.TokenFile, "token-file", "", "who may call (default: token in the data directory)")
 	f.DurationVar(&o.config.JobRetention, "job-retention", 24*time.Hour, "how long ended jobs are kept")
 	f.Int64Var(&o.config.DiskReserve, "disk-reserve-mib", 512, "free MiB below which the store takes no more writes")
+	f.IntVar(&o.config.MaxCalls, "max-calls", gate.DefaultCalls, "calls in progress at once; as many more wait for their turn")
+	f.IntVar(&o.config.MaxStreams, "max-streams", gate.DefaultStreams, "watches, logs and backups open at once")
+	f.IntVar(&o.config.MaxConnections, "max-connections", 0, "connections open at once (default: half of the limit of open files, at most 16384)")
 	f.StringVar(&o.logFormat, "log-format", "text", "form of the log on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "info", "least level that is logged: debug, info, warn or error")
 	f.StringVar(&o.readyFile, "ready-file", "", "write the API's address to this file once it takes calls")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/paceline-sched/paceline/core/api"
+	"github.com/paceline-sched/paceline/core/api/gate"
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/hostmanagers/local"
@@ -43,6 +44,8 @@ type Config struct {
 	JobRetention time.Duration
 	// DiskReserve is the free space below which the store takes no writes, in MiB. Default 512.
 	DiskReserve int64
+	// MaxCalls and MaxStreams are under way at once, see gate.Limits; MaxConnections see api.Config. Default: theirs.
+	MaxCalls, MaxStreams, MaxConnections int
 
 	Local     LocalConfig
 	Simulated SimulatedConfig
@@ -127,7 +130,8 @@ func (c *Config) check() ([]member, error) {
 func (c *Config) api() api.Config {
 	return api.Config{
 		Address: c.Listen, TLSCert: c.TLSCert, TLSKey: c.TLSKey, TokenFile: c.TokenFile, Cell: c.Cell, Roles: c.roles(),
-		Build: api.Build{Version: c.Version, Commit: c.Commit},
+		Build:  api.Build{Version: c.Version, Commit: c.Commit},
+		Limits: gate.Limits{Calls: c.MaxCalls, Streams: c.MaxStreams}, MaxConnections: c.MaxConnections,
 	}
 }
 
