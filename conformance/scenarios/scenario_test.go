@@ -405,6 +405,7 @@ func (w *world) submit(verb string, a arguments) string {
 	switch a.named["kind"] {
 	case "service":
 		spec.Kind, spec.Preemptible = workload.Service, a.has("preemptible")
+		spec.MaxUnavailable = uint32(a.number(w, "unavailable", int64(spec.Instances)))
 	case "daemon":
 		spec.Kind, spec.Instances, spec.Preemptible = workload.Daemon, 0, a.has("preemptible")
 	}

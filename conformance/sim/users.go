@@ -240,7 +240,7 @@ func (u *users) draw() *workload.JobSpec {
 	}
 	switch r.IntN(8) {
 	case 0, 1:
-		s.Kind, s.Preemptible = workload.Service, r.IntN(2) == 0
+		s.Kind, s.Preemptible, s.MaxUnavailable = workload.Service, r.IntN(2) == 0, s.Instances
 		if r.IntN(2) == 0 {
 			s.Template.Simulation = workload.Simulation{} // until it is killed
 		}

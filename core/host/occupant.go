@@ -38,18 +38,31 @@ func (t *Table) Take(row Row, o Occupant) error {
 	if err := o.check(); err != nil {
 		return fmt.Errorf("take room on host %q: %w", t.hosts[row].Name, err)
 	}
-	t.enter(row, &o)
-	t.move(row, &o, -1)
+	t.put(row, &o)
+	t.touch(row)
+	return nil
+}
+
+func (t *Table) put(row Row, o *Occupant) {
+	t.enter(row, o)
+	t.move(row, o, -1)
 	if len(o.Ports) > 0 {
 		t.ports[row].take(o.Ports)
 		t.portsFree[row] = t.ports[row].free()
+	}
+}
+
+// Release gives back what Take booked. It fails, changing nothing, when the books hold no such occupant.
+func (t *Table) Release(row Row, o Occupant) error {
+	if err := t.lift(row, &o); err != nil {
+		return err
 	}
 	t.touch(row)
 	return nil
 }
 
-// Release gives back what Take booked. It fails, changing nothing, when the books hold no such occupant.
-func (t *Table) Release(row Row, o Occupant) error {
+// lift is Release without a trace in the table's history.
+func (t *Table) lift(row Row, o *Occupant) error {
 	if !t.Has(row) {
 		return fmt.Errorf("release room on row %d: no host stands there", row)
 	}
@@ -62,12 +75,30 @@ func (t *Table) Release(row Row, o Occupant) error {
 		return fmt.Errorf("release room on host %q: no such occupant of job %s with ports %v is there", t.hosts[row].Name, o.Job, o.Ports)
 	}
 	t.leave(row, at)
-	t.move(row, &o, 1)
+	t.move(row, o, 1)
 	if len(o.Ports) > 0 {
 		t.ports[row].release(o.Ports)
 		t.portsFree[row] = t.ports[row].free()
 	}
-	t.touch(row)
+	return nil
+}
+
+// Without shows look the table as it would be without some occupants of a host, and puts them back. Their going and coming leaves no trace
+// in the history of changes; what look takes there does, and may drive the free room below zero once they are back. It fails, having called
+// nothing, when the books do not hold one of them.
+func (t *Table) Without(row Row, occupants []Occupant, look func()) error {
+	for i := range occupants {
+		if err := t.lift(row, &occupants[i]); err != nil {
+			for n := range i {
+				t.put(row, &occupants[n])
+			}
+			return err
+		}
+	}
+	look()
+	for i := range occupants {
+		t.put(row, &occupants[i])
+	}
 	return nil
 }
 

@@ -132,6 +132,37 @@ func TestTableFollowsModel(t *testing.T) {
 				}
 				m.occupants[id] = slices.Delete(m.occupants[id], i, i+1)
 			},
+			"without": func(t *rapid.T) {
+				id := m.pick(t)
+				row, _ := table.Lookup(id)
+				all := m.occupants[id]
+				out := slices.Clone(all[:rapid.IntRange(0, len(all)).Draw(t, "out")])
+				if rapid.IntRange(0, 4).Draw(t, "stranger") == 0 {
+					out = append(out, host.Occupant{Job: workload.JobID{99}})
+					before := table.Revision()
+					if err := table.Without(row, out, func() { t.Fatal("looked") }); err == nil || table.Revision() != before {
+						t.Fatalf("an occupant who is not there was left out: %v", err)
+					}
+					return
+				}
+				before, wanted := table.Revision(), uint64(0)
+				err := table.Without(row, out, func() {
+					m.occupants[id] = slices.Clone(all[len(out):])
+					m.check(t, table)
+					if rapid.Bool().Draw(t, "takes") {
+						o := drawOccupant(t)
+						if err := table.Take(row, o); err != nil {
+							t.Fatal(err)
+						}
+						m.occupants[id] = append(m.occupants[id], o)
+						wanted = 1
+					}
+				})
+				if err != nil || table.Revision() != before+wanted {
+					t.Fatalf("revision %d became %d: %v", before, table.Revision(), err)
+				}
+				m.occupants[id] = append(m.occupants[id], out...)
+			},
 			"count": func(t *rapid.T) {
 				table.Counter(drawSelector(t), rapid.SampledFrom(topologies).Draw(t, "topology"))
 			},

@@ -237,6 +237,9 @@ func (s *State) restartJob(caller Caller, cmd RestartJob) (Answer, *Error) {
 	case j.spec.Gang:
 		return Answer{}, refuse(FailedPrecondition, "job", "stop it and submit it again",
 			"job %s is a gang, whose members cannot be restarted one after the other", j.spec.Name)
+	case j.budget().Limit == 0:
+		return Answer{}, refuse(FailedPrecondition, "job", "submit it with a max_unavailable of at least 1, or stop it and submit it again",
+			"job %s allows none of its instances to be taken down: its max_unavailable is 0", j.spec.Name)
 	}
 	j.Version++
 	j.Restart = Restart{Number: j.Restart.Number + 1, Batch: min(max(cmd.Batch, 1), MaxRestartBatch), Grace: cmd.Grace}

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"slices"
 
+	"github.com/paceline-sched/paceline/core/disruption"
 	"github.com/paceline-sched/paceline/core/lifecycle"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -98,8 +99,8 @@ func (s *State) halt(j *job, i uint32) {
 	s.touch(j)
 }
 
-// renew keeps a rolling restart going: at most Batch instances are down for it at once, and an instance is up again when its new
-// run is RUNNING and healthy. A long stretch of instances that need nothing is left to the next Step.
+// renew keeps a rolling restart going: at most Batch instances are down for it at once, fewer when the job's budget is used up, and an
+// instance is up again when its new run is RUNNING and healthy. A long stretch of instances that need nothing is left to the next Step.
 func (s *State) renew(j *job) {
 	if j.Restart.Batch == 0 || j.Goal != GoalRun {
 		return
@@ -122,6 +123,9 @@ func (s *State) renew(j *job) {
 		if lifecycle.Next(j.goal(i), t.state, t.runState == workload.RunKilling) != lifecycle.Kill {
 			continue
 		}
+		if j.budget().May(t.runState, t.healthy) != disruption.Allowed {
+			return // an instance that comes up moves the job, and the restart goes on
+		}
 		s.kill(j, i, workload.ReasonRestartRequested)
 		j.renewing = append(j.renewing, i)
 	}
@@ -129,6 +133,11 @@ func (s *State) renew(j *job) {
 		j.Restart.Batch = 0
 		s.dirtyJob(j)
 	}
+}
+
+// budget is how many instances of the job may be down by choice.
+func (j *job) budget() disruption.Budget {
+	return disruption.BudgetOf(disruption.Job{Kind: j.spec.Kind, MaxUnavailable: j.spec.MaxUnavailable, ByRun: &j.byRun, Healthy: j.healthy})
 }
 
 func (s *State) deadlinePassed(j *job) {
