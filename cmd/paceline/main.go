@@ -31,14 +31,16 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return cli.Run(ctx, cli.Config{
-		Version:     buildVersion(),
-		In:          os.Stdin,
-		Out:         os.Stdout,
-		Err:         os.Stderr,
-		Env:         os.Getenv,
-		Now:         time.Now,
-		Terminal:    term.IsTerminal(int(os.Stdout.Fd())) && term.IsTerminal(int(os.Stderr.Fd())),
-		Servers:     server.NewCommands(server.Defaults{DataDir: config.DataDir(os.Getenv), Version: buildVersion()}),
+		Version:  buildVersion(),
+		In:       os.Stdin,
+		Out:      os.Stdout,
+		Err:      os.Stderr,
+		Env:      os.Getenv,
+		Now:      time.Now,
+		Terminal: term.IsTerminal(int(os.Stdout.Fd())) && term.IsTerminal(int(os.Stderr.Fd())),
+		Servers: server.NewCommands(server.Defaults{
+			DataDir: config.DataDir(os.Getenv), Version: buildVersion(), GOGC: os.Getenv("GOGC"),
+		}),
 		Simulations: []*cobra.Command{simpack.NewCommand(), simrun.NewCommand()},
 	}, os.Args[1:])
 }

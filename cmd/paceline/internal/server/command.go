@@ -18,6 +18,7 @@ import (
 type Defaults struct {
 	DataDir         string
 	Version, Commit string
+	GOGC            string // as the environment has it
 }
 
 // NewCommands returns `dev` and `server`.
@@ -31,6 +32,7 @@ type options struct {
 	logFormat string
 	logLevel  string
 	readyFile string
+	gcPercent int
 }
 
 const devHelp = `Start everything in this process, without any other dependency: the store, the core, the API, and a cluster of virtual hosts on this
@@ -95,6 +97,7 @@ func (o *options) common(cmd *cobra.Command, d Defaults) {
 	f.IntVar(&o.config.MaxCalls, "max-calls", gate.DefaultCalls, "calls in progress at once; as many more wait for their turn")
 	f.IntVar(&o.config.MaxStreams, "max-streams", gate.DefaultStreams, "watches, logs and backups open at once")
 	f.IntVar(&o.config.MaxConnections, "max-connections", 0, "connections open at once (default: half of the limit of open files, at most 16384)")
+	f.IntVar(&o.gcPercent, "gc-percent", 0, "garbage that may gather in memory, in percent of what is in use; less costs processor time (default: GOGC, or 50)")
 	f.StringVar(&o.logFormat, "log-format", "text", "form of the log on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "info", "least level that is logged: debug, info, warn or error")
 	f.StringVar(&o.readyFile, "ready-file", "", "write the API's address to this file once it takes calls")
@@ -117,6 +120,9 @@ func (o *options) clusters(cmd *cobra.Command, hosts int) {
 func (o *options) run(cmd *cobra.Command, d Defaults) error {
 	log, err := newLog(cmd.ErrOrStderr(), o.logFormat, o.logLevel)
 	if err != nil {
+		return err
+	}
+	if err := limitGarbage(o.gcPercent, d.GOGC); err != nil {
 		return err
 	}
 	o.config.Log, o.config.Version, o.config.Commit = log, d.Version, d.Commit
