@@ -24,6 +24,12 @@ import (
 // depend on nothing but the records. The cost is O(n log n) per kind in the worst case; nothing is allocated once the
 // scratch has grown.
 //
+// Jobs that direct others use their pool in order to run those others: where ControllerPercent bounds them, their demand counts for as
+// much as it takes to make room for it within the bound. Otherwise a pool of controllers alone, on a busy cell, would never be entitled to
+// enough to start one.
+//
+// Revocable work has its own ledger, see revocable.go.
+//
 // The algorithm is water-filling as in Bertsekas and Gallager, Data Networks, section 6.5, applied to each node of the tree.
 func (t *Tree) Entitle(capacity resource.Vector) {
 	order := t.preorder()
@@ -31,6 +37,7 @@ func (t *Tree) Entitle(capacity resource.Vector) {
 	whole := capacity.Max(resource.Vector{})
 	t.root.nominal, t.root.effective, t.root.entitlement = whole, whole, whole
 	for _, n := range order {
+		n.inheritPercent()
 		for k := range kinds {
 			t.reserve(n, k)
 		}
@@ -45,6 +52,7 @@ func (t *Tree) Entitle(capacity resource.Vector) {
 			t.distribute(n, k)
 		}
 	}
+	t.entitleRevocable(order, whole)
 }
 
 // reserve sets the reservations of n's children from n's.
@@ -84,7 +92,10 @@ func (t *Tree) reserve(n *node, k resource.Kind) {
 
 // countDemand sets n's demand; those of its children are set.
 func (n *node) countDemand(k resource.Kind) {
-	wanted := saturatingAdd(n.asked.Preemptible[k], min(n.asked.NonPreemptible[k], n.effective[k]))
+	wanted := n.wanted(k)
+	if n.percent > 0 {
+		wanted = max(wanted, wholeOf(min(n.asked.Controllers[k], wanted), n.percent))
+	}
 	if len(n.children) > 0 {
 		wanted = 0
 		for _, c := range n.children {
@@ -101,6 +112,19 @@ func (n *node) countDemand(k resource.Kind) {
 	}
 }
 
+// wanted is what the ordinary work of a leaf uses and waits for, as far as it can ever be admitted.
+func (n *node) wanted(k resource.Kind) int64 {
+	return saturatingAdd(n.asked.Preemptible[k], min(n.asked.NonPreemptible[k], n.effective[k]))
+}
+
+// wholeOf is the least of which part is no more than percent.
+func wholeOf(part int64, percent uint8) int64 {
+	if part > (Unlimited-int64(percent))/100 {
+		return Unlimited
+	}
+	return (part*100 + int64(percent) - 1) / int64(percent)
+}
+
 // distribute splits n's entitlement among its children.
 func (t *Tree) distribute(n *node, k resource.Kind) {
 	if len(n.children) == 0 {
@@ -114,35 +138,44 @@ func (t *Tree) distribute(n *node, k resource.Kind) {
 	if left < 0 {
 		panic(fmt.Sprintf("respool: pool %s: its children's guaranteed %s exceeds its entitlement by %d", n.path(), t.names.Name(k), -left))
 	}
-	left -= t.share(n, k, left, demanded)
-	t.share(n, k, left, unlimited)
+	left -= t.share(n, k, left, toDemand)
+	t.share(n, k, left, toLimit)
 }
 
-// ceiling is up to where a round of sharing fills a pool.
-type ceiling func(c *node, k resource.Kind) int64
+// filling is a round of sharing: who takes part, what it raises, and up to where.
+type filling struct {
+	takesPart func(c *node) bool
+	level     func(c *node) *resource.Vector
+	ceiling   func(c *node, k resource.Kind) int64
+}
 
-func demanded(c *node, k resource.Kind) int64  { return c.demand[k] }
-func unlimited(c *node, k resource.Kind) int64 { return c.pool.Limit.Of(k) }
+var (
+	toDemand = filling{(*node).borrows, (*node).entitled, func(c *node, k resource.Kind) int64 { return c.demand[k] }}
+	toLimit  = filling{(*node).borrows, (*node).entitled, func(c *node, k resource.Kind) int64 { return c.pool.Limit.Of(k) }}
+)
 
-// share raises the entitlements of n's elastic children by amount in proportion to their shares, each up to its ceiling, and
-// returns how much found a taker.
-func (t *Tree) share(n *node, k resource.Kind, amount int64, upTo ceiling) int64 {
+func (n *node) borrows() bool              { return n.pool.Kind != Static && n.pool.Share > 0 }
+func (n *node) entitled() *resource.Vector { return &n.entitlement }
+
+// share raises the levels of n's children by amount in proportion to their shares, each up to its ceiling, and returns how much found
+// a taker.
+func (t *Tree) share(n *node, k resource.Kind, amount int64, f filling) int64 {
 	if amount == 0 {
 		return 0
 	}
 	claims := t.claims[:0]
 	for _, c := range n.children {
-		if c.pool.Kind == Static || c.pool.Share == 0 {
+		if !f.takesPart(c) {
 			continue
 		}
-		if want := upTo(c, k) - c.entitlement[k]; want > 0 {
+		if want := f.ceiling(c, k) - f.level(c)[k]; want > 0 {
 			claims = append(claims, claim{node: c, weight: c.pool.Share, want: min(want, amount)})
 		}
 	}
 	t.claims = claims
 	given := fill(amount, claims)
 	for i := range claims {
-		claims[i].node.entitlement[k] += claims[i].grant
+		f.level(claims[i].node)[k] += claims[i].grant
 	}
 	return given
 }

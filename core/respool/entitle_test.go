@@ -224,6 +224,7 @@ func TestEntitleVectors(t *testing.T) {
 type forest struct {
 	pools    []respool.Pool
 	asked    map[workload.PoolID]respool.Demand
+	used     map[workload.PoolID]resource.Vector
 	capacity resource.Vector
 }
 
@@ -232,7 +233,8 @@ type forest struct {
 func drawForest(t *rapid.T, maxPools int) forest {
 	scale := rapid.SampledFrom([]int64{1, 1, 7, 1 << 40}).Draw(t, "scale")
 	quantity := func(limit int64, label string) int64 { return rapid.Int64Range(0, limit).Draw(t, label) }
-	f := forest{asked: map[workload.PoolID]respool.Demand{}}
+	f := forest{asked: map[workload.PoolID]respool.Demand{}, used: map[workload.PoolID]resource.Vector{}}
+	percent := func(label string) uint8 { return rapid.SampledFrom([]uint8{0, 0, 1, 30, 100}).Draw(t, label) }
 	type parent struct {
 		id                workload.PoolID
 		depth             int
@@ -250,6 +252,8 @@ func drawForest(t *rapid.T, maxPools int) forest {
 			ID: poolID(rapid.IntRange(0, 200).Draw(t, "id")*256 + i), Parent: at.id, Name: fmt.Sprintf("n%d-%d", rapid.IntRange(0, 9).Draw(t, "name"), i),
 			Kind:  rapid.SampledFrom([]respool.Kind{respool.Elastic, respool.Elastic, respool.Elastic, respool.Static}).Draw(t, "kind"),
 			Share: rapid.SampledFrom([]int64{0, 1, 1, 2, 3, 7, respool.MaxShare}).Draw(t, "share"),
+
+			ControllerPercent: percent("controllers"), RevocablePercent: percent("revocable"),
 		}
 		p.ReserveRest = !at.rest && rapid.IntRange(0, 4).Draw(t, "rest") == 0
 		at.rest, at.hasChildren = at.rest || p.ReserveRest, true
@@ -273,10 +277,13 @@ func drawForest(t *rapid.T, maxPools int) forest {
 			continue
 		}
 		var d respool.Demand
+		var used resource.Vector
 		for _, k := range []resource.Kind{cpu, gpu} {
+			d.Controllers[k], d.Revocable[k] = quantity(30*scale, "of controllers"), quantity(60*scale, "revocable")
+			used[k] = quantity(20*scale, "used")
 			d.Preemptible[k], d.NonPreemptible[k] = quantity(50*scale, "preemptible"), quantity(40*scale, "non-preemptible")
 		}
-		f.asked[at.id] = d
+		f.asked[at.id], f.used[at.id] = d, used
 	}
 	f.capacity = resource.Vector{cpu: quantity(100*scale, "capacity"), gpu: quantity(100*scale, "gpu capacity")}
 	return f
@@ -291,6 +298,9 @@ func (f *forest) entitled(t fatal) *respool.Tree {
 	for id, d := range f.asked {
 		tree.SetDemand(id, d)
 	}
+	for id, used := range f.used {
+		tree.Charge(id, used, respool.Work{})
+	}
 	tree.Entitle(f.capacity)
 	return tree
 }
@@ -304,10 +314,11 @@ func TestEntitleAgreesWithOracle(t *testing.T) {
 
 func compareWithOracle(t *rapid.T, f *forest, tree *respool.Tree) {
 	for _, k := range []resource.Kind{cpu, gpu} {
-		want := entitlements(f.pools, f.asked, f.capacity[k], k)
+		want := entitlements(f, k)
 		for _, p := range f.pools {
 			a := account(t, tree, p.ID)
-			if got := (outcome{a.Reservation[k], a.Demand[k], a.Entitlement[k]}); got != want[p.ID] {
+			got := outcome{a.Reservation[k], a.Demand[k], a.Entitlement[k], a.RevocableDemand[k], a.RevocableEntitlement[k], want[p.ID].wanted}
+			if got != want[p.ID] {
 				t.Fatalf("%s kind %d: got %+v, oracle says %+v", tree.Path(p.ID), k, got, want[p.ID])
 			}
 		}
@@ -350,7 +361,7 @@ func TestEntitleSlowLevel(t *testing.T) {
 		f.asked[p.ID] = wants(want)
 	}
 	tree := f.entitled(t)
-	want := entitlements(f.pools, f.asked, f.capacity[cpu], cpu)
+	want := entitlements(&f, cpu)
 	for _, p := range f.pools {
 		if got := account(t, tree, p.ID).Entitlement[cpu]; got != want[p.ID].entitlement {
 			t.Errorf("%s: entitlement %d, oracle says %d", tree.Path(p.ID), got, want[p.ID].entitlement)

@@ -8,10 +8,20 @@ import (
 )
 
 // Demand is what the work of a leaf uses and waits for, together. Its maker has bounded it by each job's max_running and has
-// left out classes that fit no host. The two parts do not overlap.
+// left out classes that fit no host. Preemptible, NonPreemptible and Revocable do not overlap.
 type Demand struct {
 	Preemptible    resource.Vector
 	NonPreemptible resource.Vector // counts up to the reservation, as only that much can ever be admitted
+	Controllers    resource.Vector // the part of the first two that directs other work
+	Revocable      resource.Vector // counts towards nothing but a part of the slack
+}
+
+// Work says whose work uses an amount, and in which ledgers that counts.
+type Work struct {
+	Owner          string
+	NonPreemptible bool
+	Controller     bool
+	Revocable      bool // it counts as revocable usage alone
 }
 
 // Account is where a pool stands. Entitlement, Reservation and Demand are as the last Entitle found them.
@@ -24,7 +34,13 @@ type Account struct {
 	Demand              resource.Vector // what counts of it, clipped by what the pool can ever be given
 	Usage               resource.Vector
 	NonPreemptibleUsage resource.Vector // a part of Usage
+	ControllerUsage     resource.Vector // a part of Usage
 	Jobs                int             // attached to this pool itself
+
+	// The ledger of revocable work: what of the slack it may use, what it uses and waits for (clipped), and what it uses.
+	RevocableEntitlement resource.Vector
+	RevocableDemand      resource.Vector
+	RevocableUsage       resource.Vector
 }
 
 // Account returns the figures of one pool, the root's included; false when it does not exist.
@@ -35,7 +51,8 @@ func (t *Tree) Account(id workload.PoolID) (Account, bool) {
 	}
 	return Account{
 		Entitlement: n.entitlement, Reservation: n.effective, Nominal: n.nominal, Demand: n.demand,
-		Usage: n.usage, NonPreemptibleUsage: n.pinned, Jobs: n.jobs,
+		Usage: n.usage, NonPreemptibleUsage: n.pinned, ControllerUsage: n.controllers, Jobs: n.jobs,
+		RevocableEntitlement: n.revocable.entitlement, RevocableDemand: n.revocable.demand, RevocableUsage: n.revocable.usage,
 	}, true
 }
 
@@ -90,31 +107,78 @@ func (t *Tree) CheckGuarantee(id workload.PoolID, need resource.Vector) error {
 }
 
 // Charge adds v to what a leaf and all above it use.
-func (t *Tree) Charge(id workload.PoolID, v resource.Vector, nonPreemptible bool) {
-	t.post(id, v, nonPreemptible, 1)
-}
+func (t *Tree) Charge(id workload.PoolID, v resource.Vector, w Work) { t.post(id, v, w, 1) }
 
 // Refund takes back what Charge added. A balance below zero is a broken invariant: it panics and is never clamped.
-func (t *Tree) Refund(id workload.PoolID, v resource.Vector, nonPreemptible bool) {
-	t.post(id, v, nonPreemptible, -1)
-}
+func (t *Tree) Refund(id workload.PoolID, v resource.Vector, w Work) { t.post(id, v, w, -1) }
 
-func (t *Tree) post(id workload.PoolID, v resource.Vector, nonPreemptible bool, sign int64) {
+func (t *Tree) post(id workload.PoolID, v resource.Vector, w Work, sign int64) {
 	if v.HasNegative() {
 		panic(fmt.Sprintf("respool: pool %s: a negative quantity was charged or refunded: %s", t.Path(id), t.names.Format(v)))
 	}
 	for n := t.leaf(id); n != nil; n = n.parent {
-		for k, q := range v {
-			n.usage[k] += sign * q
-			if nonPreemptible {
-				n.pinned[k] += sign * q
+		if w.Revocable {
+			add(&n.revocable.usage, &v, sign)
+		} else {
+			add(&n.usage, &v, sign)
+			if w.NonPreemptible {
+				add(&n.pinned, &v, sign)
 			}
+			if w.Controller {
+				add(&n.controllers, &v, sign)
+			}
+			n.postOwner(w.Owner, &v, sign)
 		}
-		// A sum that left int64 shows as a negative one, and so does preemptible usage that was refunded as the other kind.
-		if n.usage.HasNegative() || n.pinned.HasNegative() || !within(&n.pinned, &n.usage) {
-			panic(fmt.Sprintf("respool: pool %s: its balance broke at %s (of it non-preemptible %s) after posting %d x (%s)",
-				n.path(), t.names.Format(n.usage), t.names.Format(n.pinned), sign, t.names.Format(v)))
+		if !n.balanced(w.Owner) {
+			panic(fmt.Sprintf("respool: pool %s: its balance broke at %s (of it non-preemptible %s, controllers %s, owner %q %s; revocable %s) after posting %d x (%s)",
+				n.path(), t.names.Format(n.usage), t.names.Format(n.pinned), t.names.Format(n.controllers), w.Owner,
+				t.names.Format(n.owned(w.Owner)), t.names.Format(n.revocable.usage), sign, t.names.Format(v)))
 		}
+	}
+}
+
+// add adds without saturating: a sum that left int64 shows as a negative one.
+func add(to, v *resource.Vector, sign int64) {
+	for k, q := range v {
+		to[k] += sign * q
+	}
+}
+
+// balanced reports whether the ledgers fit one another. What was refunded as another kind of work than it was charged as shows here too.
+func (n *node) balanced(owner string) bool {
+	owned := n.owned(owner)
+	return !n.usage.HasNegative() && !n.pinned.HasNegative() && !n.controllers.HasNegative() && !n.revocable.usage.HasNegative() &&
+		!owned.HasNegative() && within(&n.pinned, &n.usage) && within(&n.controllers, &n.usage) && within(&owned, &n.usage)
+}
+
+// owned is what one owner's ordinary work uses.
+func (n *node) owned(owner string) resource.Vector {
+	if v := n.owners[owner]; v != nil {
+		return *v
+	}
+	return resource.Vector{}
+}
+
+// postOwner keeps the ledger of one owner, which is there as long as he uses something.
+func (n *node) postOwner(owner string, v *resource.Vector, sign int64) {
+	if n.ownersShared {
+		owners := make(map[string]*resource.Vector, len(n.owners))
+		for name, used := range n.owners {
+			own := *used
+			owners[name] = &own
+		}
+		n.owners, n.ownersShared = owners, false
+	}
+	at := n.owners[owner]
+	if at == nil {
+		at = &resource.Vector{}
+		if n.owners == nil {
+			n.owners = map[string]*resource.Vector{}
+		}
+		n.owners[owner] = at
+	}
+	if add(at, v, sign); at.IsZero() {
+		delete(n.owners, owner)
 	}
 }
 
@@ -130,9 +194,9 @@ func within(part, whole *resource.Vector) bool {
 // SetDemand replaces the demand of a leaf. The next Entitle reads it.
 func (t *Tree) SetDemand(id workload.PoolID, d Demand) {
 	n := t.leaf(id)
-	if d.Preemptible.HasNegative() || d.NonPreemptible.HasNegative() {
-		panic(fmt.Sprintf("respool: pool %s: negative demand %s, non-preemptible %s",
-			n.path(), t.names.Format(d.Preemptible), t.names.Format(d.NonPreemptible)))
+	if d.Preemptible.HasNegative() || d.NonPreemptible.HasNegative() || d.Controllers.HasNegative() || d.Revocable.HasNegative() {
+		panic(fmt.Sprintf("respool: pool %s: negative demand %s, non-preemptible %s, of controllers %s, revocable %s", n.path(),
+			t.names.Format(d.Preemptible), t.names.Format(d.NonPreemptible), t.names.Format(d.Controllers), t.names.Format(d.Revocable)))
 	}
 	n.asked = d
 }

@@ -26,10 +26,10 @@ func ledgerTree(t *testing.T) *respool.Tree {
 
 func TestChargesReachAncestors(t *testing.T) {
 	tree := ledgerTree(t)
-	tree.Charge(poolID(2), resource.Vector{cpu: 7, gpu: 1}, false)
-	tree.Charge(poolID(3), resource.Vector{cpu: 5}, true)
-	tree.Charge(poolID(4), resource.Vector{cpu: 2}, false)
-	tree.Refund(poolID(2), resource.Vector{cpu: 3, gpu: 1}, false)
+	tree.Charge(poolID(2), resource.Vector{cpu: 7, gpu: 1}, respool.Work{})
+	tree.Charge(poolID(3), resource.Vector{cpu: 5}, respool.Work{NonPreemptible: true})
+	tree.Charge(poolID(4), resource.Vector{cpu: 2}, respool.Work{})
+	tree.Refund(poolID(2), resource.Vector{cpu: 3, gpu: 1}, respool.Work{})
 	check := func(id workload.PoolID, usage, pinned int64) {
 		t.Helper()
 		a := account(t, tree, id)
@@ -62,23 +62,23 @@ func TestBrokenBalancesPanic(t *testing.T) {
 		name, want string
 		act        func(*respool.Tree)
 	}{
-		{"refund without charge", "cpu_milli=-1", func(tree *respool.Tree) { tree.Refund(poolID(2), resource.Vector{cpu: 1}, false) }},
+		{"refund without charge", "cpu_milli=-1", func(tree *respool.Tree) { tree.Refund(poolID(2), resource.Vector{cpu: 1}, respool.Work{}) }},
 		{"refunded as the other kind", "balance broke", func(tree *respool.Tree) {
-			tree.Charge(poolID(2), resource.Vector{cpu: 1}, false)
-			tree.Refund(poolID(2), resource.Vector{cpu: 1}, true)
+			tree.Charge(poolID(2), resource.Vector{cpu: 1}, respool.Work{})
+			tree.Refund(poolID(2), resource.Vector{cpu: 1}, respool.Work{NonPreemptible: true})
 		}},
 		{"non-preemptible over all", "balance broke", func(tree *respool.Tree) {
-			tree.Charge(poolID(2), resource.Vector{cpu: 1}, true)
-			tree.Refund(poolID(2), resource.Vector{cpu: 1}, false)
+			tree.Charge(poolID(2), resource.Vector{cpu: 1}, respool.Work{NonPreemptible: true})
+			tree.Refund(poolID(2), resource.Vector{cpu: 1}, respool.Work{})
 		}},
 		{"overflow", "balance broke", func(tree *respool.Tree) {
-			tree.Charge(poolID(2), resource.Vector{cpu: respool.Unlimited}, false)
-			tree.Charge(poolID(2), resource.Vector{cpu: 1}, false)
+			tree.Charge(poolID(2), resource.Vector{cpu: respool.Unlimited}, respool.Work{})
+			tree.Charge(poolID(2), resource.Vector{cpu: 1}, respool.Work{})
 		}},
-		{"negative charge", "negative quantity", func(tree *respool.Tree) { tree.Charge(poolID(2), resource.Vector{cpu: -1}, false) }},
+		{"negative charge", "negative quantity", func(tree *respool.Tree) { tree.Charge(poolID(2), resource.Vector{cpu: -1}, respool.Work{}) }},
 		{"negative demand", "negative demand", func(tree *respool.Tree) { tree.SetDemand(poolID(2), wants(-1)) }},
-		{"charge of an inner pool", "/p001", func(tree *respool.Tree) { tree.Charge(poolID(1), resource.Vector{cpu: 1}, false) }},
-		{"charge of nothing", "no leaf", func(tree *respool.Tree) { tree.Charge(poolID(9), resource.Vector{cpu: 1}, false) }},
+		{"charge of an inner pool", "/p001", func(tree *respool.Tree) { tree.Charge(poolID(1), resource.Vector{cpu: 1}, respool.Work{}) }},
+		{"charge of nothing", "no leaf", func(tree *respool.Tree) { tree.Charge(poolID(9), resource.Vector{cpu: 1}, respool.Work{}) }},
 		{"a job that never came", "never came", func(tree *respool.Tree) { tree.DetachJob(poolID(2)) }},
 	}
 	for _, tt := range tests {

@@ -11,7 +11,11 @@ import (
 )
 
 // outcome is what the oracle finds for one pool and one kind.
-type outcome struct{ effective, demand, entitlement int64 }
+type outcome struct {
+	effective, demand, entitlement int64
+	revocableDemand, revocable     int64 // the second ledger's
+	wanted                         int64 // by ordinary work; the tree does not show it
+}
 
 // oracle computes one kind's entitlements the slow way: rational numbers, one satisfied claim per pass, recursion from the
 // definition.
@@ -19,22 +23,89 @@ type oracle struct {
 	kind     resource.Kind
 	children map[workload.PoolID][]respool.Pool
 	asked    map[workload.PoolID]respool.Demand
+	used     map[workload.PoolID]resource.Vector
+	percents map[workload.PoolID]int64 // the narrowest ControllerPercent here and above; 0: none
 	found    map[workload.PoolID]outcome
 }
 
-func entitlements(pools []respool.Pool, asked map[workload.PoolID]respool.Demand, capacity int64, k resource.Kind) map[workload.PoolID]outcome {
-	o := oracle{k, map[workload.PoolID][]respool.Pool{}, asked, map[workload.PoolID]outcome{}}
-	for _, p := range pools {
+func entitlements(f *forest, k resource.Kind) map[workload.PoolID]outcome {
+	o := oracle{k, map[workload.PoolID][]respool.Pool{}, f.asked, f.used, map[workload.PoolID]int64{}, map[workload.PoolID]outcome{}}
+	for _, p := range f.pools {
 		o.children[p.Parent] = append(o.children[p.Parent], p)
 	}
 	for _, siblings := range o.children {
 		slices.SortFunc(siblings, func(a, b respool.Pool) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	}
 	root := respool.Pool{ID: respool.RootID, Kind: respool.Elastic, Share: 1}
-	o.reserve(root, capacity, capacity)
+	o.inherit(root, 0)
+	o.reserve(root, f.capacity[k], f.capacity[k])
 	o.demand(root)
-	o.split(root, capacity)
+	o.split(root, f.capacity[k])
+	slack := max(0, f.capacity[k]-o.busy(root))
+	o.revocableDemand(root, slack)
+	o.splitRevocable(root, min(slack, o.found[root.ID].revocableDemand))
 	return o.found
+}
+
+func (o *oracle) inherit(p respool.Pool, percent int64) {
+	if own := int64(p.ControllerPercent); own > 0 && (percent == 0 || own < percent) {
+		percent = own
+	}
+	o.percents[p.ID] = percent
+	for _, c := range o.children[p.ID] {
+		o.inherit(c, percent)
+	}
+}
+
+// busy is what ordinary work uses or may start using.
+func (o *oracle) busy(p respool.Pool) (sum int64) {
+	siblings := o.children[p.ID]
+	if len(siblings) == 0 && p.ID != respool.RootID {
+		used := o.used[p.ID]
+		return max(used[o.kind], min(o.found[p.ID].wanted, o.found[p.ID].entitlement))
+	}
+	for _, c := range siblings {
+		sum += o.busy(c)
+	}
+	return sum
+}
+
+func (o *oracle) revocableDemand(p respool.Pool, slack int64) int64 {
+	out := o.found[p.ID]
+	d := o.asked[p.ID]
+	out.revocableDemand = d.Revocable[o.kind]
+	if siblings := o.children[p.ID]; len(siblings) > 0 || p.ID == respool.RootID {
+		out.revocableDemand = 0
+		for _, c := range siblings {
+			out.revocableDemand += o.revocableDemand(c, slack)
+		}
+	}
+	out.revocableDemand = min(out.revocableDemand, slack)
+	if p.RevocablePercent > 0 {
+		part := new(big.Int).Mul(big.NewInt(slack), big.NewInt(int64(p.RevocablePercent)))
+		out.revocableDemand = min(out.revocableDemand, part.Quo(part, big.NewInt(100)).Int64())
+	}
+	if p.Share == 0 {
+		out.revocableDemand = 0
+	}
+	o.found[p.ID] = out
+	return out.revocableDemand
+}
+
+func (o *oracle) splitRevocable(p respool.Pool, amount int64) {
+	out := o.found[p.ID]
+	out.revocable = amount
+	o.found[p.ID] = out
+	siblings := o.children[p.ID]
+	wants, weights := make([]int64, len(siblings)), make([]int64, len(siblings))
+	for i, c := range siblings {
+		if c.Share > 0 {
+			wants[i], weights[i] = o.found[c.ID].revocableDemand, c.Share
+		}
+	}
+	for i, part := range roundParts(levels(amount, wants, weights)) {
+		o.splitRevocable(siblings[i], part)
+	}
 }
 
 func (o *oracle) reserve(p respool.Pool, nominal, effective int64) {
@@ -69,6 +140,12 @@ func (o *oracle) demand(p respool.Pool) int64 {
 	out := o.found[p.ID]
 	d := o.asked[p.ID]
 	out.demand = d.Preemptible[o.kind] + min(d.NonPreemptible[o.kind], out.effective)
+	out.wanted = out.demand
+	if percent := o.percents[p.ID]; percent > 0 {
+		whole := big.NewRat(min(d.Controllers[o.kind], out.demand)*100, percent)
+		ceil := new(big.Int).Quo(new(big.Int).Add(whole.Num(), new(big.Int).Sub(whole.Denom(), big.NewInt(1))), whole.Denom())
+		out.demand = max(out.demand, ceil.Int64())
+	}
 	if siblings := o.children[p.ID]; len(siblings) > 0 {
 		out.demand = 0
 		for _, c := range siblings {

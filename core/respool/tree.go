@@ -20,6 +20,9 @@ type Tree struct {
 	// order is the tree in preorder, or nil after an edit. It and claims are reused by every Entitle.
 	order  []*node
 	claims []claim
+
+	slack        resource.Vector // what ordinary work neither uses nor may start using
+	anyRevocable bool            // the last Entitle met revocable demand
 }
 
 type node struct {
@@ -29,9 +32,15 @@ type node struct {
 	jobs     int     // leaves only
 	usage    resource.Vector
 	pinned   resource.Vector // the non-preemptible part of usage
-	asked    Demand          // leaves only
+	// controllers is the part of usage that directs other work, owners each owner's part.
+	controllers  resource.Vector
+	owners       map[string]*resource.Vector
+	ownersShared bool // with a copy of the tree: to be copied before a change
+	revocable    revocable
+	asked        Demand // leaves only
 
 	// What the last Entitle found.
+	percent     uint8           // the narrowest ControllerPercent here and above; 0: none
 	nominal     resource.Vector // reservation before scaling
 	effective   resource.Vector // reservation after scaling
 	demand      resource.Vector // what counts of the demand
@@ -147,9 +156,9 @@ func (t *Tree) newParent(p *Pool) (*node, error) {
 	switch {
 	case parent == nil:
 		return nil, fmt.Errorf("pool %s: its parent %s does not exist: add the parent first", p.Name, p.Parent)
-	case len(parent.children) == 0 && (parent.jobs > 0 || !parent.usage.IsZero()):
+	case len(parent.children) == 0 && (parent.jobs > 0 || !parent.usage.IsZero() || !parent.revocable.usage.IsZero()):
 		return nil, fmt.Errorf("pool %s cannot stand below %s, which holds %d jobs and uses %s: only pools without children hold work; let it end first or choose another parent",
-			p.Name, parent.path(), parent.jobs, t.names.Format(parent.usage))
+			p.Name, parent.path(), parent.jobs, t.names.Format(parent.usage.Add(parent.revocable.usage)))
 	case parent.depth() >= MaxDepth:
 		return nil, tooDeep(parent.path() + "/" + p.Name)
 	}
@@ -206,8 +215,8 @@ func (t *Tree) Delete(id workload.PoolID) error {
 		return fmt.Errorf("pool %s has %d children, the first is %s: delete or move them first", n.path(), len(n.children), n.children[0].path())
 	case n.jobs > 0:
 		return fmt.Errorf("pool %s holds %d jobs: stop them or let them end first", n.path(), n.jobs)
-	case !n.usage.IsZero():
-		return fmt.Errorf("pool %s still uses %s: wait until its last run has ended", n.path(), t.names.Format(n.usage))
+	case !n.usage.IsZero() || !n.revocable.usage.IsZero():
+		return fmt.Errorf("pool %s still uses %s: wait until its last run has ended", n.path(), t.names.Format(n.usage.Add(n.revocable.usage)))
 	}
 	n.detach()
 	delete(t.nodes, id)
@@ -220,19 +229,28 @@ func (n *node) attach(parent *node) {
 	n.parent = parent
 	i, _ := slices.BinarySearchFunc(parent.children, n, byName)
 	parent.children = slices.Insert(parent.children, i, n)
-	for at := parent; at != nil; at = at.parent {
-		at.usage, at.pinned = at.usage.Add(n.usage), at.pinned.Add(n.pinned)
-	}
+	n.postAbove(1)
 }
 
 // detach undoes attach.
 func (n *node) detach() {
-	for at := n.parent; at != nil; at = at.parent {
-		at.usage, at.pinned = at.usage.Sub(n.usage), at.pinned.Sub(n.pinned)
-	}
+	n.postAbove(-1)
 	i := slices.Index(n.parent.children, n)
 	n.parent.children = slices.Delete(n.parent.children, i, i+1)
 	n.parent = nil
+}
+
+// postAbove adds what n uses to all above it, or takes it away.
+func (n *node) postAbove(sign int64) {
+	for at := n.parent; at != nil; at = at.parent {
+		add(&at.usage, &n.usage, sign)
+		add(&at.pinned, &n.pinned, sign)
+		add(&at.controllers, &n.controllers, sign)
+		add(&at.revocable.usage, &n.revocable.usage, sign)
+		for owner, v := range n.owners {
+			at.postOwner(owner, v, sign)
+		}
+	}
 }
 
 // check walks the whole tree: edits are rare, and what one of them breaks may stand far from it.

@@ -31,7 +31,7 @@ func contents(tree *respool.Tree) string {
 	show := func(id workload.PoolID) {
 		p, _ := tree.Pool(id)
 		a, _ := tree.Account(id)
-		fmt.Fprintf(&b, "%s %+v %+v\n", tree.Path(id), p, a)
+		fmt.Fprintf(&b, "%s %+v %+v %v\n", tree.Path(id), p, a, tree.Owners(id))
 	}
 	show(respool.RootID)
 	for p := range tree.All() {
@@ -114,7 +114,7 @@ func TestEditsRefused(t *testing.T) {
 			if err := tree.AttachJob(poolID(6)); err != nil {
 				t.Fatal(err)
 			}
-			tree.Charge(poolID(3), resource.Vector{cpu: 5}, true)
+			tree.Charge(poolID(3), resource.Vector{cpu: 5}, respool.Work{NonPreemptible: true})
 			tree.Entitle(resource.Vector{cpu: 1000})
 			before := contents(tree)
 			err := tt.edit(tree)
@@ -290,7 +290,12 @@ func TestEditsAgreeWithRebuild(t *testing.T) {
 			t.Fatal(err)
 		}
 		records := map[workload.PoolID]respool.Pool{}
-		charged := map[workload.PoolID]int64{}
+		type item struct {
+			pool workload.PoolID
+			v    resource.Vector
+			work respool.Work
+		}
+		var charged []item
 		draw := func(n int) respool.Pool {
 			p := with(elastic(n, rapid.Int64Range(0, 8).Draw(t, "reservation")), named(rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name")))
 			if parent := rapid.IntRange(0, 8).Draw(t, "parent"); parent > 0 {
@@ -302,7 +307,7 @@ func TestEditsAgreeWithRebuild(t *testing.T) {
 			n := rapid.IntRange(1, 8).Draw(t, "pool")
 			before := contents(tree)
 			var err error
-			switch rapid.IntRange(0, 3).Draw(t, "verb") {
+			switch rapid.IntRange(0, 4).Draw(t, "verb") {
 			case 0:
 				p := draw(n)
 				if err = tree.Add(p); err == nil {
@@ -319,13 +324,18 @@ func TestEditsAgreeWithRebuild(t *testing.T) {
 				}
 			case 3:
 				if tree.IsLeaf(poolID(n)) {
-					q := rapid.Int64Range(1, 5).Draw(t, "charge")
-					tree.Charge(poolID(n), resource.Vector{cpu: q}, q == 1)
-					charged[poolID(n)] += q
-					if q == 1 {
-						tree.Refund(poolID(n), resource.Vector{cpu: q}, true)
-						charged[poolID(n)] -= q
-					}
+					c := item{poolID(n), resource.Vector{cpu: rapid.Int64Range(1, 5).Draw(t, "charge")}, respool.Work{
+						Owner: rapid.SampledFrom([]string{"", "ann", "bob"}).Draw(t, "owner"), NonPreemptible: rapid.Bool().Draw(t, "non-preemptible"),
+						Controller: rapid.Bool().Draw(t, "controller"), Revocable: rapid.Bool().Draw(t, "revocable"),
+					}}
+					tree.Charge(c.pool, c.v, c.work)
+					charged = append(charged, c)
+				}
+			case 4:
+				if len(charged) > 0 {
+					i := rapid.IntRange(0, len(charged)-1).Draw(t, "refund")
+					tree.Refund(charged[i].pool, charged[i].v, charged[i].work)
+					charged = slices.Delete(charged, i, i+1)
 				}
 			}
 			if err != nil && contents(tree) != before {
@@ -336,11 +346,20 @@ func TestEditsAgreeWithRebuild(t *testing.T) {
 		if err != nil {
 			t.Fatalf("the records of an accepted tree are refused: %v", err)
 		}
-		for id, q := range charged {
-			if q == 0 {
-				continue // it may have children by now
-			}
-			rebuilt.Charge(id, resource.Vector{cpu: q}, false)
+		for _, c := range charged {
+			rebuilt.Charge(c.pool, c.v, c.work)
+		}
+		twin := tree.Clone()
+		before := contents(tree)
+		if got := contents(twin); got != before {
+			t.Fatalf("a copy:\n%s\nof:\n%s", got, before)
+		}
+		twin.Entitle(resource.Vector{cpu: 30})
+		for _, c := range charged {
+			twin.Refund(c.pool, c.v, c.work)
+		}
+		if contents(tree) != before {
+			t.Fatal("a tree changed with its copy")
 		}
 		tree.Entitle(resource.Vector{cpu: 30})
 		rebuilt.Entitle(resource.Vector{cpu: 30})

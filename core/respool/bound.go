@@ -1,0 +1,113 @@
+package respool
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// Bound is a ceiling within a pool beside its entitlement. A kind that nothing bounds is Unlimited in both.
+type Bound struct {
+	Limit resource.Vector // what there is of it in all
+	Left  resource.Vector // what is not used; negative when the limit fell below the usage
+}
+
+var unbounded = func() (b Bound) {
+	for k := range b.Limit {
+		b.Limit[k], b.Left[k] = Unlimited, Unlimited
+	}
+	return b
+}()
+
+// narrow takes the limit of one pool and what is used of it into account.
+func (b *Bound) narrow(k int, limit, used int64) {
+	b.Limit[k], b.Left[k] = min(b.Limit[k], limit), min(b.Left[k], limit-used)
+}
+
+// OwnerBound returns what UserLimit of the leaf and of all above it leaves to one owner; false when none of them bounds owners.
+func (t *Tree) OwnerBound(id workload.PoolID, owner string) (Bound, bool) {
+	b, bounded := unbounded, false
+	for n := t.nodes[id]; n != nil; n = n.parent {
+		if n.pool.UserLimit == (Limits{}) {
+			continue
+		}
+		bounded = true
+		used := n.owned(owner)
+		for k := range used {
+			if n.pool.UserLimit.set[k] {
+				b.narrow(k, n.pool.UserLimit.quantity[k], used[k])
+			}
+		}
+	}
+	return b, bounded
+}
+
+// LimitsOwners reports whether the pool or one above it has a UserLimit.
+func (t *Tree) LimitsOwners(id workload.PoolID) bool {
+	for n := t.nodes[id]; n != nil; n = n.parent {
+		if n.pool.UserLimit != (Limits{}) {
+			return true
+		}
+	}
+	return false
+}
+
+// CheckOwnerLimit reports work that no owner could ever run in the pool, because the least that must start together is over the limit of
+// one owner.
+func (t *Tree) CheckOwnerLimit(id workload.PoolID, unit resource.Vector) error {
+	for n := t.nodes[id]; n != nil; n = n.parent {
+		for k := range resource.Kind(t.names.Len()) {
+			if limit := n.pool.UserLimit.Of(k); unit[k] > limit {
+				return fmt.Errorf("pool %s lets one owner use %s=%d, and this needs %d at once: raise the pool's user_limit, make it smaller, or choose another pool",
+					n.path(), t.names.Name(k), limit, unit[k])
+			}
+		}
+	}
+	return nil
+}
+
+// ControllerBound returns what ControllerPercent of the leaf and of all above it leaves to work that directs other work; false when none
+// of them bounds it. The percentage is of the entitlement that the last Entitle found, rounded down.
+func (t *Tree) ControllerBound(id workload.PoolID) (Bound, bool) {
+	b, bounded := unbounded, false
+	for n := t.nodes[id]; n != nil; n = n.parent {
+		if n.pool.ControllerPercent == 0 {
+			continue
+		}
+		bounded = true
+		for k := range n.entitlement {
+			b.narrow(k, percentOf(n.entitlement[k], n.pool.ControllerPercent), n.controllers[k])
+		}
+	}
+	return b, bounded
+}
+
+// inheritPercent finds the narrowest bound on controllers that holds for n.
+func (n *node) inheritPercent() {
+	n.percent = n.pool.ControllerPercent
+	if n.parent != nil && n.parent.percent > 0 && (n.percent == 0 || n.parent.percent < n.percent) {
+		n.percent = n.parent.percent
+	}
+}
+
+// OwnerUsage is what the ordinary work of one owner uses of a pool.
+type OwnerUsage struct {
+	Owner string
+	Usage resource.Vector
+}
+
+// Owners lists those whose ordinary work uses something of the pool, by name.
+func (t *Tree) Owners(id workload.PoolID) []OwnerUsage {
+	n := t.nodes[id]
+	if n == nil {
+		return nil
+	}
+	list := make([]OwnerUsage, 0, len(n.owners))
+	for _, owner := range slices.Sorted(maps.Keys(n.owners)) {
+		list = append(list, OwnerUsage{owner, *n.owners[owner]})
+	}
+	return list
+}
