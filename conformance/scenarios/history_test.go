@@ -87,7 +87,8 @@ func (h *history) random() {
 		h.hosts++
 		h.do("host %s r%d.n%d=%d:1000", cluster, h.number("rack", 1, 3), h.hosts, h.number("cpu", 1, 3)*500)
 	case 15:
-		h.do("pool /p%d cpu=%d share=%d", h.number("pool", 0, 2), h.number("reserved", 0, 3)*500, h.number("share", 0, 3))
+		h.do("pool /p%d cpu=%d share=%d%s", h.number("pool", 0, 2), h.number("reserved", 0, 3)*500, h.number("share", 0, 3),
+			h.pick("bound", "", "", " static", " user=600", " user=1500", " controllers=40", " revocable=30"))
 	case 16:
 		h.do("delete-pool /p%d", h.number("pool", 0, 2))
 	case 17:
@@ -153,7 +154,8 @@ func (h *history) runIn(number int, pools []string) {
 	} else if kind == "batch" && h.number("windowed", 0, 2) == 0 {
 		line += fmt.Sprintf(" window=%d", h.number("window", 1, 3))
 	}
-	line += h.pick("flavour", "", "", "", " checked", " ports=2", " rack=r1", " on=d", " gpu=500", " gpu=1000", " deadline=30s", " big=0:700", " pinned")
+	line += h.pick("flavour", "", "", "", " checked", " ports=2", " rack=r1", " on=d", " gpu=500", " gpu=1000", " deadline=30s", " big=0:700", " pinned",
+		" controller", " revocable", " revocable on=d") + h.pick("owner", "", " owner=ann", " owner=bob")
 	h.do("%s", line)
 }
 
@@ -217,6 +219,7 @@ func (h *history) mayWait(j scheduler.JobView) bool {
 	e, _ := h.w.state.Reader().Explain(j.ID)
 	return slices.Contains([]scheduler.PendingKind{
 		scheduler.PendingReservation, scheduler.PendingEntitlement, scheduler.PendingQueue, scheduler.PendingNeverFits,
+		scheduler.PendingUserLimit, scheduler.PendingControllerLimit, scheduler.PendingSlack,
 	}, e.Dominant)
 }
 

@@ -117,7 +117,7 @@ func (w *world) command(f []string) string {
 		return w.submit(f[0], args)
 	case "stop", "delete", "restart", "drain", "undrain", "pool", "delete-pool":
 		return w.mutate(f[0], args)
-	case "jobs", "tasks", "pools", "hosts", "explain", "changes":
+	case "jobs", "tasks", "pools", "hosts", "ledgers", "clusters", "owners", "explain", "changes":
 		return w.show(f[0], args)
 	}
 	w.fatal(fmt.Sprintf("unknown command %q", f[0]))
@@ -384,6 +384,7 @@ func (w *world) submit(verb string, a arguments) string {
 		Name: a.word(w, 0), Pool: w.pool(a.named["pool"]).Pool.ID, Kind: workload.Batch, Instances: uint32(a.number(w, "n", 1)),
 		Priority: int32(a.number(w, "priority", 0)), Gang: a.has("gang"), MaxRunning: uint32(a.number(w, "window", 0)),
 		Deadline: a.duration(w, "deadline"), Preemptible: !a.has("pinned"),
+		Owner: a.named["owner"], Controller: a.has("controller"), Revocable: a.has("revocable"),
 		Retry: workload.RetryPolicy{MaxRetries: uint32(a.number(w, "retries", 0))},
 		Template: workload.TaskTemplate{
 			Command: []string{"work"}, KillGrace: 10 * time.Second,
@@ -404,10 +405,10 @@ func (w *world) submit(verb string, a arguments) string {
 	}
 	switch a.named["kind"] {
 	case "service":
-		spec.Kind, spec.Preemptible = workload.Service, a.has("preemptible")
+		spec.Kind, spec.Preemptible = workload.Service, a.has("preemptible") || a.has("revocable")
 		spec.MaxUnavailable = uint32(a.number(w, "unavailable", int64(spec.Instances)))
 	case "daemon":
-		spec.Kind, spec.Instances, spec.Preemptible = workload.Daemon, 0, a.has("preemptible")
+		spec.Kind, spec.Instances, spec.Preemptible = workload.Daemon, 0, a.has("preemptible") || a.has("revocable")
 	}
 	if text := a.named["big"]; text != "" { // big=INSTANCE:CPU overrides one instance
 		i, cpu, _ := strings.Cut(text, ":")
@@ -530,5 +531,9 @@ func (w *world) applyPool(path string, version uint64, a arguments) scheduler.Ap
 	if _, ok := a.named["limit"]; ok {
 		p.Limit = p.Limit.With(resource.CPU, a.number(w, "limit", 0))
 	}
+	if _, ok := a.named["user"]; ok {
+		p.UserLimit = p.UserLimit.With(resource.CPU, a.number(w, "user", 0))
+	}
+	p.ControllerPercent, p.RevocablePercent = uint8(a.number(w, "controllers", 0)), uint8(a.number(w, "revocable", 0))
 	return scheduler.ApplyPool{ID: workload.PoolID(w.newID()), Path: path, Pool: p, ExpectedVersion: version}
 }

@@ -19,6 +19,12 @@ func (w *world) show(what string, a arguments) string {
 		return w.showTasks(a.word(w, 0))
 	case "pools":
 		return w.showPools()
+	case "ledgers":
+		return w.showLedgers()
+	case "owners":
+		return w.showOwners(a.word(w, 0))
+	case "clusters":
+		return w.showClusters(a.word(w, 0))
 	case "hosts":
 		return w.showHosts()
 	case "explain":
@@ -78,6 +84,38 @@ func (w *world) showPools() string {
 	for _, p := range w.state.Reader().Pools("/") {
 		fmt.Fprintf(&out, "%s reserved %d entitled %d used %d demand %d jobs %d\n", p.Path, p.Reservation[resource.CPU],
 			p.Entitlement[resource.CPU], p.Usage[resource.CPU], p.Demand[resource.CPU], p.Jobs)
+	}
+	return out.String()
+}
+
+// showLedgers prints the ledgers beside the pools' own: those of controllers and of revocable work.
+func (w *world) showLedgers() string {
+	var out strings.Builder
+	for _, p := range w.state.Reader().Pools("/") {
+		fmt.Fprintf(&out, "%s entitled %d used %d, by controllers %d; revocable entitled %d used %d demand %d\n", p.Path, p.Entitlement[resource.CPU],
+			p.Usage[resource.CPU], p.Controllers[resource.CPU], p.Revocable.Entitlement[resource.CPU], p.Revocable.Usage[resource.CPU],
+			p.Revocable.Demand[resource.CPU])
+	}
+	return out.String()
+}
+
+func (w *world) showOwners(path string) string {
+	var out strings.Builder
+	for _, u := range w.state.Reader().PoolOwners(w.pool(path).Pool.ID) {
+		fmt.Fprintf(&out, "%s uses %d", u.Owner, u.Usage[resource.CPU])
+		if u.Bounded {
+			fmt.Fprintf(&out, " of %d", u.Bound.Limit[resource.CPU])
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+func (w *world) showClusters(path string) string {
+	var out strings.Builder
+	for _, c := range w.state.Reader().PoolClusters(w.pool(path).Pool.ID) {
+		fmt.Fprintf(&out, "%s capacity %d entitled %d used %d revocable %d\n", c.Cluster, c.Capacity[resource.CPU], c.Entitlement[resource.CPU],
+			c.Usage[resource.CPU], c.Revocable[resource.CPU])
 	}
 	return out.String()
 }

@@ -202,19 +202,42 @@ func (w *world) check() {
 		w.fatal(fmt.Sprintf("the groups do not give the state:\n%s", imageDifference(got, w.image)))
 	}
 	reader := w.state.Reader()
-	charged := map[string]resource.Vector{}
+	onClusters := map[string]resource.Vector{}
+	charged, revocable, owners := map[string]resource.Vector{}, map[string]resource.Vector{}, map[string]resource.Vector{}
 	jobs, _ := reader.Jobs(0, 1<<20, scheduler.JobFilter{})
 	for _, j := range jobs {
 		tasks, _ := reader.Tasks(j.ID, 0, 1<<20, scheduler.TaskFilter{})
 		for _, t := range tasks {
-			if t.State == workload.InstanceAdmitted || t.RunState.Live() {
+			if t.RunState.Live() {
+				onClusters[j.PoolPath+" "+t.Cluster] = onClusters[j.PoolPath+" "+t.Cluster].Add(t.Needs)
+			}
+			switch {
+			case t.State != workload.InstanceAdmitted && !t.RunState.Live():
+			case j.Spec.Revocable:
+				revocable[j.PoolPath] = revocable[j.PoolPath].Add(t.Needs)
+			default:
 				charged[j.PoolPath] = charged[j.PoolPath].Add(t.Needs)
+				owners[j.PoolPath+" "+j.Spec.Owner] = owners[j.PoolPath+" "+j.Spec.Owner].Add(t.Needs)
 			}
 		}
 	}
 	for _, p := range reader.Pools("/") {
-		if p.Path != "/" && len(reader.Pools(p.Path)) == 1 && p.Usage != charged[p.Path] {
-			w.fatal(fmt.Sprintf("pool %s is charged %v for %v", p.Path, p.Usage, charged[p.Path]))
+		if p.Path == "/" || len(reader.Pools(p.Path)) != 1 {
+			continue
+		}
+		if p.Usage != charged[p.Path] || p.Revocable.Usage != revocable[p.Path] {
+			w.fatal(fmt.Sprintf("pool %s is charged %v for %v, and for revocable work %v for %v", p.Path, p.Usage, charged[p.Path],
+				p.Revocable.Usage, revocable[p.Path]))
+		}
+		for _, c := range reader.PoolClusters(p.Pool.ID) {
+			if held := c.Usage.Add(c.Revocable); held != onClusters[p.Path+" "+c.Cluster] {
+				w.fatal(fmt.Sprintf("pool %s holds %v in cluster %s, where its runs hold %v", p.Path, held, c.Cluster, onClusters[p.Path+" "+c.Cluster]))
+			}
+		}
+		for _, u := range reader.PoolOwners(p.Pool.ID) {
+			if u.Usage != owners[p.Path+" "+u.Owner] {
+				w.fatal(fmt.Sprintf("pool %s charges %s %v for %v", p.Path, u.Owner, u.Usage, owners[p.Path+" "+u.Owner]))
+			}
 		}
 	}
 }

@@ -93,6 +93,14 @@ func (n *node) inheritPercent() {
 	}
 }
 
+// OwnerUsage returns what the ordinary work of one owner uses of a pool.
+func (t *Tree) OwnerUsage(id workload.PoolID, owner string) resource.Vector {
+	if n := t.nodes[id]; n != nil {
+		return n.owned(owner)
+	}
+	return resource.Vector{}
+}
+
 // OwnerUsage is what the ordinary work of one owner uses of a pool.
 type OwnerUsage struct {
 	Owner string

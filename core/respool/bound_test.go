@@ -16,6 +16,7 @@ import (
 func perOwner(q int64) func(*respool.Pool) {
 	return func(p *respool.Pool) { p.UserLimit = p.UserLimit.With(cpu, q) }
 }
+
 func controllers(percent uint8) func(*respool.Pool) {
 	return func(p *respool.Pool) { p.ControllerPercent = percent }
 }
@@ -126,26 +127,40 @@ func TestRevocableVectors(t *testing.T) {
 		{"by share", []respool.Pool{with(elastic(1, 0), share(3)), elastic(2, 0)}, []respool.Demand{revocable(100), revocable(100)}, nil, []int64{75, 25}},
 		{
 			"what waits and is entitled is no slack",
-			[]respool.Pool{elastic(1, 0), elastic(2, 0)}, []respool.Demand{wants(60), revocable(100)}, []int64{10, 0}, []int64{0, 40},
+			[]respool.Pool{elastic(1, 0), elastic(2, 0)},
+			[]respool.Demand{wants(60), revocable(100)},
+			[]int64{10, 0},
+			[]int64{0, 40},
 		},
 		{
 			"what waits beyond its entitlement does not count twice",
-			[]respool.Pool{with(elastic(1, 0), limit(30)), elastic(2, 0)}, []respool.Demand{wants(90), both(20, 90)}, nil, []int64{0, 50},
+			[]respool.Pool{with(elastic(1, 0), limit(30)), elastic(2, 0)},
+			[]respool.Demand{wants(90), both(20, 90)},
+			nil,
+			[]int64{0, 50},
 		},
 		{
 			"what a static pool keeps and does not use is slack",
-			[]respool.Pool{with(elastic(1, 80), static), elastic(2, 0)}, []respool.Demand{wants(10), both(20, 90)}, nil, []int64{0, 70},
+			[]respool.Pool{with(elastic(1, 80), static), elastic(2, 0)},
+			[]respool.Demand{wants(10), both(20, 90)},
+			nil,
+			[]int64{0, 70},
 		},
 		{
 			"a pool over its entitlement leaves no slack behind",
-			[]respool.Pool{with(elastic(1, 0), limit(30)), elastic(2, 0)}, []respool.Demand{wants(30), revocable(90)}, []int64{60, 0}, []int64{0, 40},
+			[]respool.Pool{with(elastic(1, 0), limit(30)), elastic(2, 0)},
+			[]respool.Demand{wants(30), revocable(90)},
+			[]int64{60, 0},
+			[]int64{0, 40},
 		},
 		{"limits do not matter", []respool.Pool{with(elastic(1, 0), limit(5))}, []respool.Demand{revocable(90)}, nil, []int64{90}},
 		{"a percentage does", []respool.Pool{with(elastic(1, 0), atMost(30)), elastic(2, 0)}, []respool.Demand{revocable(90), revocable(90)}, nil, []int64{30, 70}},
 		{
 			"also on all below together",
 			[]respool.Pool{with(elastic(1, 0), atMost(30)), with(elastic(2, 0), below(1)), with(elastic(3, 0), below(1), share(2)), elastic(4, 0)},
-			[]respool.Demand{{}, revocable(90), revocable(90), revocable(40)}, nil, []int64{30, 10, 20, 40},
+			[]respool.Demand{{}, revocable(90), revocable(90), revocable(40)},
+			nil,
+			[]int64{30, 10, 20, 40},
 		},
 		{"no share, no slack", []respool.Pool{with(elastic(1, 50), share(0)), elastic(2, 0)}, []respool.Demand{revocable(90), revocable(20)}, nil, []int64{0, 20}},
 		{"nothing is left", []respool.Pool{elastic(1, 0), elastic(2, 0)}, []respool.Demand{wants(100), revocable(20)}, nil, []int64{0, 0}},

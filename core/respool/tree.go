@@ -374,6 +374,16 @@ func (t *Tree) IsLeaf(id workload.PoolID) bool {
 	return n != nil && n != t.root && len(n.children) == 0
 }
 
+// Within reports whether a pool is root or stands below it.
+func (t *Tree) Within(id, root workload.PoolID) bool {
+	for n := t.nodes[id]; n != nil; n = n.parent {
+		if n.pool.ID == root {
+			return true
+		}
+	}
+	return false
+}
+
 // Lookup returns the pool at a path such as "/prod/web"; the leading slash may be missing.
 func (t *Tree) Lookup(path string) (workload.PoolID, bool) {
 	at := t.root

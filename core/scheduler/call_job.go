@@ -134,6 +134,8 @@ func (s *State) checkSpec(spec *workload.JobSpec, size int) *Error {
 		return refuse(InvalidArgument, "spec.instances", "split the job", "%d instances are more than %d", spec.Instances, workload.MaxInstances)
 	case spec.Gang && spec.Instances > MaxGang:
 		return refuse(InvalidArgument, "spec.gang", "split the gang", "a gang of %d is larger than %d", spec.Instances, MaxGang)
+	case spec.Revocable && !spec.Preemptible:
+		return refuse(InvalidArgument, "spec.revocable", "make it preemptible, or leave revocable out", "revocable work may be ended at any time")
 	case len(spec.Overrides) > 0 && spec.Overrides[len(spec.Overrides)-1].Instance >= spec.Instances:
 		return refuse(InvalidArgument, "spec.overrides", "raise the number of instances or drop the override",
 			"instance %d is overridden, but the last one is %d", spec.Overrides[len(spec.Overrides)-1].Instance, int64(spec.Instances)-1)
@@ -150,12 +152,40 @@ func (s *State) checkSpec(spec *workload.JobSpec, size int) *Error {
 		return refuse(FailedPrecondition, "spec.pool", "choose a pool without children",
 			"pool %s has children, and only pools without children hold jobs", s.pools.Path(spec.Pool))
 	}
+	if !spec.Revocable {
+		if err := s.pools.CheckOwnerLimit(spec.Pool, leastUnit(spec)); err != nil {
+			return refuse(FailedPrecondition, "spec", "", "%v", err)
+		}
+	}
 	if !spec.Preemptible {
 		if err := s.pools.CheckGuarantee(spec.Pool, atOnce(spec)); err != nil {
 			return refuse(FailedPrecondition, "spec", "", "%v", err)
 		}
 	}
 	return nil
+}
+
+// leastUnit is the least that every part of a job must be able to start with: the largest task, or the gang.
+func leastUnit(spec *workload.JobSpec) resource.Vector {
+	if spec.Gang {
+		total := spec.Template.Needs.Scale(int64(spec.Instances) - int64(len(spec.Overrides)))
+		for n := range spec.Overrides {
+			total = total.Add(needsOf(spec, &spec.Overrides[n]))
+		}
+		return total
+	}
+	unit := spec.Template.Needs
+	for n := range spec.Overrides {
+		unit = unit.Max(needsOf(spec, &spec.Overrides[n]))
+	}
+	return unit
+}
+
+func needsOf(spec *workload.JobSpec, o *workload.Override) resource.Vector {
+	if o.Needs == nil {
+		return spec.Template.Needs
+	}
+	return *o.Needs
 }
 
 // atOnce is the most that a job holds at one time.

@@ -66,7 +66,9 @@ func (s *State) deletePool(caller Caller, cmd DeletePool) (Answer, *Error) {
 	if err := s.pools.Delete(id); err != nil {
 		return Answer{}, refuse(FailedPrecondition, "path", "", "%v", err)
 	}
-	delete(s.queues, id)
+	for _, q := range s.queuesOf(id) {
+		delete(s.queues, q.queueKey)
+	}
 	e := s.dirtyPool(id)
 	e.gonePool, e.principal = &old, caller.Principal
 	s.poolsDirty = true

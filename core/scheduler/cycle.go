@@ -5,7 +5,6 @@ import (
 
 	"github.com/paceline-sched/paceline/core/admission"
 	"github.com/paceline-sched/paceline/core/resource"
-	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -22,43 +21,11 @@ func (s *State) cycle() {
 	s.dispatch()
 }
 
-// poolQueue is the waiting work of one pool, and the demand of all its jobs.
-type poolQueue struct {
-	id      workload.PoolID
-	queue   admission.Queue
-	stirred bool
-	demand  respool.Demand
-	changed bool // demand differs from what the tree was told
-}
-
-func (s *State) queueOf(id workload.PoolID) *poolQueue {
-	q := s.queues[id]
-	if q == nil {
-		q = &poolQueue{id: id}
-		s.queues[id] = q
-	}
-	return q
-}
-
 // stir marks a pool whose head may have become admissible.
 func (s *State) stir(q *poolQueue) {
 	if !q.stirred {
 		q.stirred = true
 		s.stirred = append(s.stirred, q)
-	}
-}
-
-// charge keeps the pool ledger of one instance.
-func (s *State) charge(j *job, needs *resource.Vector, on bool) {
-	if on {
-		j.usage = j.usage.Add(*needs)
-		s.pools.Charge(j.spec.Pool, *needs, !j.spec.Preemptible)
-		return
-	}
-	j.usage = j.usage.Sub(*needs)
-	s.pools.Refund(j.spec.Pool, *needs, !j.spec.Preemptible)
-	if q := s.queues[j.spec.Pool]; q != nil && q.queue.Len() > 0 {
-		s.stir(q)
 	}
 }
 
@@ -134,19 +101,11 @@ func (s *State) updateDemand(j *job) {
 	if demand = demand.Min(mostDemand); demand == j.demand {
 		return
 	}
-	q := s.queueOf(j.spec.Pool)
-	part := &q.demand.Preemptible
-	if !j.spec.Preemptible {
-		part = &q.demand.NonPreemptible
-	}
-	*part = part.Sub(j.demand).Add(demand)
-	j.demand = demand
-	q.changed = true
-	s.demandOff = true
+	s.demands(j, demand)
 }
 
 func (s *State) updateEntries(j *job) {
-	q := s.queueOf(j.spec.Pool)
+	q := s.queueOf(j.spec)
 	if j.spec.Gang {
 		s.updateGangEntry(j, q)
 		return
@@ -182,6 +141,7 @@ func (s *State) offer(q *poolQueue, c *jobClass, needs *resource.Vector, n int64
 	j.offered = c
 	err := q.queue.Set(admission.Entry{
 		Job: j.ID, Priority: j.spec.Priority, Sequence: j.Order, Needs: *needs, Count: int(n), NonPreemptible: !j.spec.Preemptible,
+		Owner: j.spec.Owner, Controller: j.spec.Controller,
 	})
 	if err != nil { // MaxJobs is below the bound of a queue, and needs were checked when the job was accepted
 		panic("scheduler: a queue refused a job that the cell accepted: " + err.Error())
@@ -192,7 +152,7 @@ func (s *State) offer(q *poolQueue, c *jobClass, needs *resource.Vector, n int64
 func (s *State) leaveQueue(j *job) {
 	if j.offered != nil {
 		j.offered = nil
-		s.queueOf(j.spec.Pool).queue.Remove(j.ID)
+		s.queueOf(j.spec).queue.Remove(j.ID)
 	}
 }
 
@@ -210,17 +170,14 @@ func (s *State) entitle() {
 	if !s.poolsDirty && !due {
 		return
 	}
-	for p := range s.pools.All() {
-		if q := s.queues[p.ID]; q != nil && q.changed && s.pools.IsLeaf(p.ID) {
-			s.pools.SetDemand(p.ID, q.demand)
-			q.changed = false
-		}
-	}
+	s.tellDemands()
 	s.pools.Entitle(s.capacity)
 	s.poolsDirty, s.demandOff, s.entitledAt = false, false, s.now
 	for p := range s.pools.All() {
-		if q := s.queues[p.ID]; q != nil && q.queue.Len() > 0 {
-			s.stir(q)
+		for _, q := range s.queuesOf(p.ID) {
+			if q.queue.Len() > 0 {
+				s.stir(q)
+			}
 		}
 	}
 }
@@ -241,7 +198,7 @@ func (s *State) admit() {
 }
 
 func (s *State) admitPool(q *poolQueue) {
-	room, ok := s.room(q.id)
+	room, ok := s.room(q)
 	if !ok {
 		return
 	}
@@ -253,13 +210,6 @@ func (s *State) admitPool(q *poolQueue) {
 	if out.Stop != admission.StopDone && out.Tasks > 0 {
 		s.stir(q)
 	}
-}
-
-func (s *State) room(id workload.PoolID) (admission.Room, bool) {
-	a, ok := s.pools.Account(id)
-	return admission.Room{
-		Entitlement: a.Entitlement, Usage: a.Usage, Reservation: a.Reservation, NonPreemptibleUsage: a.NonPreemptibleUsage,
-	}, ok
 }
 
 // grant marks instances ADMITTED and sends them off to find hosts.

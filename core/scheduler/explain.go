@@ -21,7 +21,7 @@ func (r Reader) Explain(id workload.JobID) (Explanation, bool) {
 	}
 	e := Explanation{Job: s.jobView(j)}
 	e.Pool, _ = r.PoolByID(j.spec.Pool)
-	if q := s.queues[j.spec.Pool]; q != nil {
+	if q := s.queues[queueKey{j.spec.Pool, j.spec.Revocable}]; q != nil {
 		e.Queued = q.queue.Len()
 		if ahead, queued := q.queue.Ahead(id); queued {
 			e.Position = ahead + 1
@@ -42,7 +42,7 @@ func (r Reader) Explain(id workload.JobID) (Explanation, bool) {
 	if j.daemonHome != nil && len(j.tasks) == 0 {
 		e.Reasons = append(e.Reasons, PendingReason{Kind: PendingNoMatchingHost, Message: "no host matches its constraints"})
 	}
-	slices.SortStableFunc(e.Reasons, func(a, b PendingReason) int { return int(a.Kind) - int(b.Kind) })
+	slices.SortStableFunc(e.Reasons, func(a, b PendingReason) int { return a.Kind.rank() - b.Kind.rank() })
 	if len(e.Reasons) > 0 {
 		e.Dominant = e.Reasons[0].Kind
 	}
@@ -105,9 +105,9 @@ func (s *State) whyClass(c *jobClass) PendingReason {
 	case c.blocked:
 		return whyRefused(&c.refusal, c.neverFits)
 	}
-	q := s.queues[j.spec.Pool]
-	room, ok := s.room(j.spec.Pool)
-	if q == nil || !ok || c != j.offered {
+	q := s.queueOf(j.spec)
+	room, ok := s.room(q)
+	if !ok || c != j.offered {
 		return PendingReason{Kind: PendingQueue, Message: "other instances of the job go first"}
 	}
 	standing, _ := q.queue.Explain(j.ID, &room)
@@ -116,12 +116,8 @@ func (s *State) whyClass(c *jobClass) PendingReason {
 
 // whyQueued puts a standing in the pool's queue into words.
 func (s *State) whyQueued(j *job, st admission.Standing) PendingReason {
-	r := PendingReason{Kind: PendingEntitlement, Resource: s.names.Name(st.Kind), Needed: st.Need, Available: max(st.Has, 0), Position: st.Ahead}
-	what := "entitlement"
-	if st.Account == admission.OfReservation {
-		r.Kind = PendingReservation
-		what = "reservation, beyond which work that may not be preempted cannot go"
-	}
+	kind, what := accountOf(j.spec, st.Account)
+	r := PendingReason{Kind: kind, Resource: s.names.Name(st.Kind), Needed: st.Need, Available: max(st.Has, 0), Position: st.Ahead}
 	pool := s.poolPath(j.spec.Pool)
 	switch st.Verdict {
 	case admission.First:
@@ -139,12 +135,30 @@ func (s *State) whyQueued(j *job, st admission.Standing) PendingReason {
 	case admission.Behind:
 		r = PendingReason{Kind: PendingQueue, Resource: s.names.Name(st.Kind), Position: st.Ahead}
 		r.Message = fmt.Sprintf("%s ahead of it, and one of them waits for %s too", ahead(st.Ahead, pool), r.Resource)
+		if st.Account == admission.OfOwner || st.Account == admission.OfControllers {
+			r.Kind, r.Message = kind, fmt.Sprintf("an earlier job waits for %s of the %s of pool %s too", r.Resource, what, pool)
+		}
 	case admission.NotReached:
 		r = PendingReason{Kind: PendingQueue, Position: st.Ahead, Message: ahead(st.Ahead, pool) + " ahead of it"}
 	case admission.Admissible:
 		r = PendingReason{Kind: PendingBeingPlaced, Message: "it is next to be admitted"}
 	}
 	return r
+}
+
+// accountOf names what an account measures, in a sentence: "the whole ... of pool /a".
+func accountOf(spec *workload.JobSpec, a admission.Account) (PendingKind, string) {
+	switch {
+	case a == admission.OfReservation:
+		return PendingReservation, "reservation, beyond which work that may not be preempted cannot go"
+	case a == admission.OfControllers:
+		return PendingControllerLimit, "part for controllers"
+	case a == admission.OfOwner:
+		return PendingUserLimit, "limit of owner " + spec.Owner
+	case spec.Revocable:
+		return PendingSlack, "slack for revocable work"
+	}
+	return PendingEntitlement, "entitlement"
 }
 
 func ahead(n int, pool string) string {
@@ -222,27 +236,23 @@ func describeRefusal(r *placement.Reasons, never bool) string {
 
 // whyPool compares what is needed with what the pool has left.
 func (s *State) whyPool(j *job, need resource.Vector) (PendingReason, bool) {
-	a, _ := s.pools.Account(j.spec.Pool)
-	room, kind, what := a.Entitlement.Sub(a.Usage), PendingEntitlement, "entitlement"
-	if !j.spec.Preemptible {
-		if left := a.Reservation.Sub(a.NonPreemptibleUsage); !need.FitsIn(&left) {
-			room, kind, what = left, PendingReservation, "reservation (its work may not be preempted)"
+	for _, b := range s.bars(j.spec) {
+		if need.FitsIn(&b.left) {
+			continue
 		}
-	}
-	if need.FitsIn(&room) {
-		return PendingReason{}, false
-	}
-	scarcest, worst := resource.Kind(0), -1.0
-	for k, n := range need {
-		if n > 0 && n > room[k] {
-			if short := float64(n-room[k]) / float64(n); short > worst {
-				scarcest, worst = resource.Kind(k), short
+		scarcest, worst := resource.Kind(0), -1.0
+		for k, n := range need {
+			if n > 0 && n > b.left[k] {
+				if short := float64(n-b.left[k]) / float64(n); short > worst {
+					scarcest, worst = resource.Kind(k), short
+				}
 			}
 		}
+		r := PendingReason{Kind: b.kind, Resource: s.names.Name(scarcest), Needed: need[scarcest], Available: max(b.left[scarcest], 0)}
+		r.Message = fmt.Sprintf("needs %s=%d, and %d is left of the %s of pool %s", r.Resource, r.Needed, r.Available, b.what, s.poolPath(j.spec.Pool))
+		return r, true
 	}
-	r := PendingReason{Kind: kind, Resource: s.names.Name(scarcest), Needed: need[scarcest], Available: max(room[scarcest], 0)}
-	r.Message = fmt.Sprintf("needs %s=%d, and %d is left of the %s of pool %s", r.Resource, r.Needed, r.Available, what, s.poolPath(j.spec.Pool))
-	return r, true
+	return PendingReason{}, false
 }
 
 func (s *State) anyReady(c *jobClass) bool {

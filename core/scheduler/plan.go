@@ -72,10 +72,10 @@ func (s *State) sendPlan(p *planWork) {
 
 // planRoom is what the pool would still admit.
 func (s *State) planRoom(j *job) resource.Vector {
-	a, _ := s.pools.Account(j.spec.Pool)
-	room := a.Entitlement.Sub(a.Usage)
-	if !j.spec.Preemptible {
-		room = room.Min(a.Reservation.Sub(a.NonPreemptibleUsage))
+	bars := s.bars(j.spec)
+	room := bars[0].left
+	for _, b := range bars[1:] {
+		room = room.Min(b.left)
 	}
 	return room
 }

@@ -221,9 +221,10 @@ func (s *State) poolView(p respool.Pool) PoolView {
 	if a, ok := s.pools.Account(p.ID); ok {
 		v.Reservation, v.Entitlement, v.Usage, v.NonPreemptible, v.Demand = a.Reservation, a.Entitlement, a.Usage, a.NonPreemptibleUsage, a.Demand
 		v.Jobs = a.Jobs
+		v.Controllers, v.Revocable = a.ControllerUsage, RevocableView{a.RevocableEntitlement, a.RevocableDemand, a.RevocableUsage}
 	}
-	if q := s.queues[p.ID]; q != nil {
-		v.Waiting = q.queue.Len()
+	for _, q := range s.queuesOf(p.ID) {
+		v.Waiting += q.queue.Len()
 	}
 	return v
 }

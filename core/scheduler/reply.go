@@ -211,6 +211,7 @@ func (s *State) recount(h *hostState, had, has resource.Vector) {
 	}
 	delta := has.Sub(had)
 	s.capacity = s.capacity.Add(delta)
+	s.clusters[h.Cluster] = s.clusters[h.Cluster].Add(delta)
 	if h.shard != nil {
 		h.shard.free = h.shard.free.Add(delta)
 	}

@@ -100,7 +100,7 @@ type State struct {
 	poolsDirty bool // entitlement must be recomputed now, not at the next period
 	demandOff  bool // demand changed since the last recomputation
 	entitledAt int64
-	queues     map[workload.PoolID]*poolQueue
+	queues     map[queueKey]*poolQueue
 	grants     []admission.Grant // scratch
 	stirred    []*poolQueue      // pools whose queue may have become admissible
 
@@ -118,7 +118,8 @@ type State struct {
 	hosts     map[workload.HostID]*hostState
 	hostNames []*hostState // by cluster, then name
 	capacity  resource.Vector
-	used      resource.Vector // by live runs
+	clusters  map[string]resource.Vector // capacity of each
+	used      resource.Vector            // by live runs
 
 	shards    []*shardState // by id
 	batches   map[uint64]*batch
@@ -171,6 +172,7 @@ type job struct {
 
 	// demand is what the job added to its pool's demand last.
 	demand resource.Vector
+	part   *partKey        // of the demand
 	usage  resource.Vector // of its charged instances
 
 	sweep      int64                      // next instance to sweep; -1: no sweep
@@ -283,10 +285,11 @@ func New(cfg Config) *State {
 	return &State{
 		cfg:         cfg,
 		names:       &resource.Names{},
-		queues:      map[workload.PoolID]*poolQueue{},
+		queues:      map[queueKey]*poolQueue{},
 		jobs:        map[workload.JobID]*job{},
 		byName:      map[jobName]*job{},
 		hosts:       map[workload.HostID]*hostState{},
+		clusters:    map[string]resource.Vector{},
 		batches:     map[uint64]*batch{},
 		idempotency: map[IdempotencyKey]*IdempotencyRecord{},
 		dirtyHosts:  map[workload.HostID]int{},

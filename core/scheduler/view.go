@@ -38,9 +38,14 @@ type (
 		Usage          resource.Vector
 		NonPreemptible resource.Vector // part of Usage
 		Demand         resource.Vector
+		Controllers    resource.Vector // part of Usage
+		Revocable      RevocableView
 		Jobs           int // not ended
-		Waiting        int // entries in its queue
+		Waiting        int // entries in its queues
 	}
+
+	// RevocableView is a pool's ledger of revocable work. None of it is in the other figures.
+	RevocableView struct{ Entitlement, Demand, Usage resource.Vector }
 
 	// HostView is a host with what runs on it.
 	HostView struct {
@@ -78,24 +83,37 @@ type (
 // PendingKind is why instances of a job wait.
 type PendingKind uint8
 
-// The kinds, in order of precedence: the first that applies is the dominant one.
+// The kinds. The first that applies is the dominant one, by rank.
 const (
-	PendingNoShard        PendingKind = iota + 1 // no cluster that the job may use is connected
-	PendingNeverFits                             // no host could take one even if it were empty
-	PendingBackoff                               // its last run failed; it waits until NotBefore
-	PendingReservation                           // non-preemptible work over the pool's reservation
-	PendingEntitlement                           // the pool's entitlement is used up
-	PendingQueue                                 // others of the same pool go first
-	PendingPlacement                             // hosts refused it, see Hosts
-	PendingWindow                                // max_running instances run already
-	PendingBeingPlaced                           // a shard is working on it
-	PendingNoMatchingHost                        // a daemon that no host matches
+	PendingNoShard         PendingKind = iota + 1 // no cluster that the job may use is connected
+	PendingNeverFits                              // no host could take one even if it were empty
+	PendingBackoff                                // its last run failed; it waits until NotBefore
+	PendingReservation                            // non-preemptible work over the pool's reservation
+	PendingEntitlement                            // the pool's entitlement is used up
+	PendingQueue                                  // others of the same pool go first
+	PendingPlacement                              // hosts refused it, see Hosts
+	PendingWindow                                 // max_running instances run already
+	PendingBeingPlaced                            // a shard is working on it
+	PendingNoMatchingHost                         // a daemon that no host matches
+	PendingUserLimit                              // its owner uses as much of the pool as one owner may
+	PendingControllerLimit                        // jobs that direct others use as much of the pool as they may together
+	PendingSlack                                  // revocable work, and its pool's part of the slack is used up
 )
+
+// rank orders the kinds by precedence.
+func (k PendingKind) rank() int {
+	switch k {
+	case PendingUserLimit, PendingControllerLimit, PendingSlack: // they take the place of the entitlement
+		return 2*int(PendingEntitlement) - 1
+	default:
+		return 2 * int(k)
+	}
+}
 
 func (k PendingKind) String() string {
 	names := [...]string{
 		"", "NO_CLUSTER_READY", "NEVER_FITS", "BACKING_OFF", "OVER_RESERVATION", "OVER_ENTITLEMENT", "BEHIND_OTHERS",
-		"NO_HOST_FITS", "MAX_RUNNING", "BEING_PLACED", "NO_HOST_MATCHES",
+		"NO_HOST_FITS", "MAX_RUNNING", "BEING_PLACED", "NO_HOST_MATCHES", "OVER_USER_LIMIT", "OVER_CONTROLLER_LIMIT", "NO_SLACK",
 	}
 	if int(k) >= len(names) {
 		return "UNKNOWN"
@@ -108,7 +126,7 @@ type PendingReason struct {
 	Kind      PendingKind
 	Instances int
 	Message   string // one sentence with the figures that matter
-	// Resource and the two quantities are set for PendingEntitlement and PendingReservation: the scarcest kind.
+	// Resource and the two quantities are set for PendingEntitlement and the limits: the scarcest kind.
 	Resource  string
 	Needed    int64
 	Available int64
