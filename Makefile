@@ -11,6 +11,7 @@ PKG ?= ./...
 FUZZTIME ?= 20s
 BENCH ?= .
 COUNT ?= 6
+MILLION ?=
 BASE ?=
 CHECKS ?= 5000
 ROUNDS ?= 20
@@ -107,13 +108,17 @@ conformance: ## the repository's own rules, and every kit against everything tha
 	@go test -race -count=1 ./conformance/... $$($(call tests-importing,.*/paceline/conformance/.*))
 
 .PHONY: bench
-bench: $(call stamp,benchstat) ## run benchmarks COUNT times; benchstat wants 6 to say how sure it is (BENCH=regexp PKG=./core/... BASE=old.txt to compare)
+bench: $(call stamp,benchstat) ## run benchmarks COUNT times, beside their bars (BENCH=regexp PKG=./core/... BASE=old.txt to compare, MILLION=1 for a million tasks)
 	@mkdir -p $(OUT)/bench
 	packages=$$(go list -f '{{.Dir}}' $(PKG) | while read -r dir; do
 	  grep -qsE '^func Benchmark' "$$dir"/*_test.go && echo "$$dir" || true
 	done)
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $$packages | tee $(OUT)/bench/now.txt
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 4h $$packages | tee $(OUT)/bench/now.txt
+	if [ -n '$(MILLION)' ]; then
+	  go test -run '^$$' -bench '^BenchmarkMillion$$' -benchtime 1x -count $(COUNT) -timeout 4h ./conformance/bench -million | tee -a $(OUT)/bench/now.txt
+	fi
 	$(TOOLS)/benchstat $(BASE) $(OUT)/bench/now.txt
+	go run ./conformance/bench/bars <$(OUT)/bench/now.txt
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (default 20s)

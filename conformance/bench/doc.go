@@ -7,9 +7,10 @@
 //
 // The million takes minutes and gigabytes, so it is left out unless asked for:
 //
-//	GOGC=50 go test ./conformance/bench -run '^$' -bench Million -benchtime 1x -million
+//	make bench PKG=./conformance/bench BENCH=none MILLION=1
 //
-// GOGC=50 is how a cell of that size is best run: half of what it holds as room for garbage, instead of as much again.
+// It runs under the limit on garbage that a server gives itself, unless GOGC says otherwise. What is asked of each figure is in the command
+// bars below this folder, and what bounds it in docs/performance.md.
 //
 // Concurrency: a rig belongs to one benchmark, which stops it and waits for its goroutines.
 package bench

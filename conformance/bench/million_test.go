@@ -19,6 +19,8 @@ var million = flag.Bool("million", false, "run BenchmarkMillion: minutes and gig
 const (
 	millionHosts = 50_000
 	millionTasks = 1_000_000
+	// serverGCPercent is the default of paceline server --gc-percent.
+	serverGCPercent = 50
 )
 
 // BenchmarkMillion is a million live tasks on 50,000 hosts in four shards: how fast they come to run, what memory that takes at its highest, how
@@ -27,6 +29,9 @@ const (
 func BenchmarkMillion(b *testing.B) {
 	if !*million {
 		b.Skip("takes minutes and gigabytes: give -million")
+	}
+	if os.Getenv("GOGC") == "" {
+		defer debug.SetGCPercent(debug.SetGCPercent(serverGCPercent))
 	}
 	for range b.N {
 		resetPeak(b)

@@ -1,6 +1,8 @@
 package scheduler_test
 
 import (
+	"encoding/binary"
+	"fmt"
 	"testing"
 	"time"
 
@@ -34,7 +36,53 @@ func BenchmarkStep(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// stepRig is a cell before one shard. A run ends in the round after it was started.
+// BenchmarkChange is one change in a cell of so many live tasks: a run whose health changed, and a job of one task from its submission to its
+// end, through the shard and with all records. What grows with the cell is a scan of it; the caches of the processor alone may know its size.
+func BenchmarkChange(b *testing.B) {
+	for _, live := range []uint32{1_000, 100_000, 1_000_000} {
+		var c *stepRig // made once it is asked for
+		rig := func() *stepRig {
+			if c == nil {
+				c = newStepRig(b, 16_000)
+				c.stay = true
+				c.submit(live)
+				for c.launched < int(live) || len(c.events) > 0 {
+					c.round()
+				}
+			}
+			return c
+		}
+		b.Run(fmt.Sprintf("live=%d/health", live), func(b *testing.B) {
+			c := rig()
+			before := c.groups
+			for b.Loop() {
+				c.token++
+				c.last.Token, c.last.Healthy = c.token, !c.last.Healthy
+				c.tell(shard.StatusesArrived{Statuses: []driver.Status{c.last}})
+				c.round()
+			}
+			if c.groups-before < b.N {
+				b.Fatalf("%d changes made %d groups", b.N, c.groups-before)
+			}
+		})
+		b.Run(fmt.Sprintf("live=%d/task", live), func(b *testing.B) {
+			c := rig()
+			for b.Loop() {
+				before := c.launched
+				c.submit(1)
+				for c.launched == before {
+					c.round()
+				}
+				c.token++
+				c.last.Token, c.last.State = c.token, workload.RunSucceeded
+				c.tell(shard.StatusesArrived{Statuses: []driver.Status{c.last}})
+				c.round()
+			}
+		})
+	}
+}
+
+// stepRig is a cell before one shard. A run ends in the round after it was started, unless it is to stay.
 type stepRig struct {
 	state     *scheduler.State
 	machine   *shard.Machine
@@ -45,6 +93,11 @@ type stepRig struct {
 	succeeded int
 	now       int64
 	stepping  time.Duration
+	stay      bool
+	launched  int
+	groups    int
+	last      driver.Status // of the run that was launched last
+	jobs      uint64
 }
 
 func newStepRig(b *testing.B, hosts int) *stepRig {
@@ -73,8 +126,11 @@ func newStepRig(b *testing.B, hosts int) *stepRig {
 }
 
 func (c *stepRig) submit(instances uint32) {
-	c.events = append(c.events, scheduler.Call{Token: 1, Command: scheduler.SubmitJob{ID: workload.JobID{1}, SpecBytes: 200, Spec: &workload.JobSpec{
-		Name: "wide", Pool: respool.DefaultID, Owner: "alice", Kind: workload.Batch, Instances: instances, Preemptible: true,
+	c.jobs++
+	id := workload.JobID{1}
+	binary.BigEndian.PutUint64(id[8:], c.jobs)
+	c.events = append(c.events, scheduler.Call{Token: 1, Command: scheduler.SubmitJob{ID: id, SpecBytes: 200, Spec: &workload.JobSpec{
+		Name: fmt.Sprint("wide-", c.jobs), Pool: respool.DefaultID, Owner: "alice", Kind: workload.Batch, Instances: instances, Preemptible: true,
 		Template: workload.TaskTemplate{
 			Command: []string{"true"}, Needs: resource.Vector{resource.CPU: 1000, resource.Memory: 1024}, Env: map[string]string{"A": "1"},
 		},
@@ -89,6 +145,7 @@ func (c *stepRig) round() {
 	began := time.Now()
 	out := c.state.Step(c.now, events)
 	c.stepping += time.Since(began)
+	c.groups += len(out.Groups)
 	ended := c.running
 	c.running = nil
 	for n := range ended {
@@ -125,7 +182,11 @@ func (c *stepRig) tell(m shard.Message) {
 				c.token++
 				statuses = append(statuses, driver.Status{Run: l.Run, Token: c.token, State: workload.RunRunning, Healthy: true, Host: l.Host})
 			}
-			c.running = append(c.running, statuses...)
+			c.launched += len(statuses)
+			c.last = statuses[len(statuses)-1]
+			if !c.stay {
+				c.running = append(c.running, statuses...)
+			}
 			inbox = append(inbox, shard.StatusesArrived{Statuses: statuses})
 		}
 	}
