@@ -39,6 +39,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(onDiskVariable) != "" {
+		fmt.Fprintln(os.Stderr, becomeServer(os.Args[1:])) // it returns when it has failed
+		os.Exit(1)
+	}
 	code, err := testMain(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -133,6 +137,7 @@ type cell struct {
 	env   []string
 	cmd   *exec.Cmd
 	ended chan struct{} // closed once cmd has
+	disk  *disk         // under the server; nil: the machine's
 	conn  *client.Client
 }
 
@@ -175,7 +180,12 @@ func (c *cell) launch() {
 	defer log.Close()
 	c.cmd = c.command("--ready-file", c.readyFile())
 	c.cmd.Stdout, c.cmd.Stderr = log, log
-	if err := c.cmd.Start(); err != nil {
+	if c.disk != nil {
+		if err := c.disk.run(c.cmd); err != nil {
+			c.cmd = nil
+			c.t.Skipf("syncs cannot be held here: %v\n%s", err, c.log())
+		}
+	} else if err := c.cmd.Start(); err != nil {
 		c.t.Fatal(err)
 	}
 	c.ended = make(chan struct{})

@@ -183,15 +183,15 @@ func (l *ledger) enterTask(change *pacelinev1.TaskChange) {
 // there were, how many of them were lost and how many failed.
 func (l *ledger) check(t *testing.T, c *cell) (runs, lost, failed int) {
 	t.Helper()
-	jobs, err := c.jobs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.await("the event log tells the end of every job", func() error {
+	var jobs map[string]*pacelinev1.JobSummary
+	c.await("the event log tells the end of every job", func() (err error) {
+		if jobs, err = c.jobs(); err != nil {
+			return err
+		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for path, j := range jobs {
-			if l.jobs[j.GetId()] != j.GetState() {
+			if l.jobs[j.GetId()] != j.GetState() || !ended(j.GetState()) { // one whose answer was lost may have just begun
 				return fmt.Errorf("%s is %v, and %v in the log (%v)", path, j.GetState(), l.jobs[j.GetId()], l.findings)
 			}
 		}

@@ -89,6 +89,7 @@ type Store struct {
 
 	writer sync.Mutex // serialises Commit
 	failed error      // the first failure of Commit; under writer
+	health *health    // of the disk, as far as Badger says
 
 	calls     gate
 	mu        sync.Mutex
@@ -136,35 +137,46 @@ func open(config Config, keys store.Keyspace, mode syncMode) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		dir: config.Dir, keys: keys, reserve: config.Reserve, free: freeBytes, lock: lock, log: config.Logger,
+		dir: config.Dir, keys: keys, reserve: config.Reserve, free: freeBytes, lock: lock, log: config.Logger, health: newHealth(),
 		snapshots: make(map[*snapshot]struct{}), stopped: make(chan struct{}),
 	}
 	if err := s.openBadger(config, mode); err != nil {
 		return nil, errors.Join(err, lock.release())
 	}
+	s.health.watch()
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	go s.maintain(ctx, config.Ticks)
 	return s, nil
 }
 
-func (s *Store) openBadger(config Config, mode syncMode) (err error) {
+func (s *Store) openBadger(config Config, mode syncMode) error {
 	if err := s.checkRoom(); err != nil {
 		return err
 	}
 	if err := verifyDir(s.dir); err != nil {
 		return err
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			err = panicked(s.dir, r)
+	opts := badgerOptions(s.dir).WithSyncWrites(bool(mode)).WithLogger(badgerLogger{config.Logger, s.health})
+	opened := make(chan error, 1)
+	go func() {
+		var err error
+		defer func() {
+			if r := recover(); r != nil {
+				err = panicked(s.dir, r)
+			}
+			opened <- err
+		}()
+		if s.db, err = badger.Open(opts); err != nil {
+			err = explainOpen(s.dir, err)
 		}
 	}()
-	opts := badgerOptions(s.dir).WithSyncWrites(bool(mode)).WithLogger(badgerLogger{config.Logger})
-	if s.db, err = badger.Open(opts); err != nil {
-		return explainOpen(s.dir, err)
+	select {
+	case err := <-opened:
+		return err
+	case <-s.health.broken: // Badger waits for what will not come to an end
+		return explainBroken(s.dir, s.health.err())
 	}
-	return nil
 }
 
 func badgerOptions(dir string) badger.Options {
@@ -256,8 +268,21 @@ func (s *Store) commitTogether(groups []store.Group) error {
 			}
 		}
 	}
-	if err := txn.Commit(); err != nil {
-		return explainWrite(s.dir, err)
+	// Not Commit: it may wait for a flush that a failing disk has ended.
+	done := make(chan error, 1)
+	txn.CommitWith(func(err error) { done <- err })
+	select {
+	case err := <-done:
+		if err != nil {
+			err = explainWrite(s.dir, err)
+			s.health.fail(err)
+			return err
+		}
+	case <-s.health.broken:
+	}
+	// What a failing disk swallowed in the background may be of this commit, too, so it is not acknowledged.
+	if err := s.health.err(); err != nil {
+		return explainBroken(s.dir, err)
 	}
 	s.deletes.Add(deletes)
 	s.commits.Add(1)
@@ -281,18 +306,24 @@ func (s *Store) Backup(ctx context.Context, w io.Writer) error {
 	return store.WriteBackup(ctx, w, s.keys, snap)
 }
 
-// Close implements store.Store.
+// Close implements store.Store. After the disk has failed it leaves Badger and the directory's lock as they are, to end with the process:
+// Badger would write what it still holds, again and again until the disk takes it.
 func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		s.calls.close()
 		s.stop()
-		<-s.stopped
-		s.mu.Lock()
-		for snap := range s.snapshots {
-			snap.end()
+		closed := make(chan error, 1)
+		if s.health.err() == nil {
+			go func() { closed <- s.closeBadger() }()
 		}
-		s.mu.Unlock()
-		s.closeErr = errors.Join(s.closeBadger(), s.lock.release())
+		select {
+		case s.closeErr = <-closed:
+			s.closeErr = errors.Join(s.closeErr, s.lock.release())
+		case <-s.health.broken:
+			if s.failed == nil { // Commit did not tell
+				s.closeErr = fmt.Errorf("close the store in %s: %w", s.dir, explainBroken(s.dir, s.health.err()))
+			}
+		}
 	})
 	return s.closeErr
 }
@@ -303,8 +334,14 @@ func (s *Store) closeBadger() (err error) {
 			err = panicked(s.dir, r)
 		}
 	}()
+	<-s.stopped
+	s.mu.Lock()
+	for snap := range s.snapshots {
+		snap.end()
+	}
+	s.mu.Unlock()
 	if err := s.db.Close(); err != nil {
-		return fmt.Errorf("close the store in %s: %w", s.dir, err)
+		return fmt.Errorf("close the store in %s: %w", s.dir, explainWrite(s.dir, err))
 	}
 	return nil
 }

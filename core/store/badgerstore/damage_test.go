@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	badger "github.com/dgraph-io/badger/v4"
 	"golang.org/x/sys/unix"
 
 	"github.com/paceline-sched/paceline/core/store"
@@ -393,4 +394,93 @@ func TestFullDisk(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// unsynced is what a failed sync of the manifest leaves: after has the change and not its tables, before has what they were made of.
+func unsynced(before, after image) image {
+	files := image{}
+	for name, data := range before {
+		files[name] = data
+	}
+	files["MANIFEST"] = after["MANIFEST"]
+	return files
+}
+
+func TestUnsyncedFlushIsTakenBack(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	before := makeImage(t)
+	before.write(t, dir)
+	s := mustOpen(t, dir) // which puts the log into a table
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	after := readImage(t, dir)
+	if bytes.Equal(before["MANIFEST"], after["MANIFEST"]) {
+		t.Fatal("the manifest did not change")
+	}
+	unsynced(before, after).write(t, dir)
+	for range 2 { // and it stays so
+		s := mustOpen(t, dir)
+		if got := count(t, s); got != imageRecords {
+			t.Fatalf("%d of %d records are there", got, imageRecords)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Without the log, or with a later one only, something is missing.
+	for name, change := range map[string]func(image){
+		"no log":    func(i image) { delete(i, before.only(t, ".mem")) },
+		"empty log": func(i image) { i[before.only(t, ".mem")] = i[before.only(t, ".mem")][:20] },
+		"no table":  func(i image) { delete(i, before.only(t, ".sst")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := unsynced(before, after)
+			change(files)
+			files.write(t, dir)
+			mustRefuse(t, dir, ".sst")
+		})
+	}
+}
+
+func TestUnsyncedMergeIsTakenBack(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	makeImage(t).write(t, dir)
+	for range 2 {
+		if err := mustOpen(t, dir).Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := readImage(t, dir)
+	db, err := badger.Open(badger.DefaultOptions(dir).WithValueThreshold(1 << 20).WithValueLogFileSize(1 << 20).WithCompression(0).WithLogger(nil).WithCompactL0OnClose(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	after := readImage(t, dir)
+	for name := range after {
+		if filepath.Ext(name) == ".sst" && before[name] != nil {
+			t.Fatalf("%s was not merged", name)
+		}
+	}
+	unsynced(before, after).write(t, dir)
+	s := mustOpen(t, dir)
+	if got := count(t, s); got != imageRecords {
+		t.Fatalf("%d of %d records are there", got, imageRecords)
+	}
+	// One of the old tables is gone, too: that is damage.
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files := unsynced(before, after)
+	for name := range files {
+		if filepath.Ext(name) == ".sst" {
+			delete(files, name)
+			break
+		}
+	}
+	files.write(t, dir)
+	mustRefuse(t, dir, ".sst")
 }

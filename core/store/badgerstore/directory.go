@@ -96,6 +96,20 @@ func full(dir, detail string) error {
 	return fmt.Errorf("%w: %s: %s; make room and start again, all that was acknowledged is there", store.ErrFull, dir, detail)
 }
 
+func sick(dir string, err error) error {
+	return fmt.Errorf("the disk fails under %s: %s; look for its errors in the kernel's log, mend it or copy the directory to another, and start again: "+
+		"all that was acknowledged is there", dir, oneLine(err))
+}
+
+// sickAtStart promises less: what cannot be synced may be what cannot be read.
+func sickAtStart(path string, err error) error {
+	return fmt.Errorf("the disk fails under %s: %s; look for its errors in the kernel's log, copy the directory to a good disk and start there; "+
+		"if it cannot be read any more, %s", path, oneLine(err), restoreHint)
+}
+
+// oneLine takes out the line ends that some of Badger's messages have.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
 func corrupt(path string, detail any) error {
 	if err, ok := detail.(error); ok {
 		return fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, path, err, restoreHint)
@@ -115,6 +129,8 @@ func explainOpen(dir string, err error) error {
 		return fmt.Errorf("it may not be read and written by user %d; change its owner or mode: %w", os.Geteuid(), asPermission(err))
 	case errors.Is(err, unix.ENOSPC) || strings.Contains(text, unix.ENOSPC.Error()):
 		return full(dir, text)
+	case isOne(err, unix.EIO):
+		return sickAtStart(dir, err)
 	case isSystem(err, text):
 		return err
 	default:
@@ -132,7 +148,7 @@ func asPermission(err error) error {
 // isSystem tells a refusal of the machine from damaged files.
 func isSystem(err error, text string) bool {
 	var number unix.Errno
-	if errors.As(err, &number) && number != unix.EIO {
+	if errors.As(err, &number) {
 		return true
 	}
 	for _, number := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EROFS, unix.EFBIG, unix.EDQUOT, unix.ENOTDIR} {
@@ -143,12 +159,31 @@ func isSystem(err error, text string) bool {
 	return false
 }
 
-func explainWrite(dir string, err error) error {
+// isOne reports whether an error is, or speaks of, one of some errors of the machine.
+func isOne(err error, numbers ...unix.Errno) bool {
 	text := err.Error()
-	for _, number := range []unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.EFBIG} {
+	for _, number := range numbers {
 		if errors.Is(err, number) || strings.Contains(text, number.Error()) {
-			return full(dir, text)
+			return true
 		}
 	}
+	return false
+}
+
+func explainWrite(dir string, err error) error {
+	switch {
+	case isOne(err, unix.ENOSPC, unix.EDQUOT, unix.EFBIG):
+		return full(dir, err.Error())
+	case isOne(err, unix.EIO):
+		return sick(dir, err)
+	}
 	return err
+}
+
+// explainBroken explains what failed behind Badger's back.
+func explainBroken(dir string, err error) error {
+	if isOne(err, unix.ENOSPC, unix.EDQUOT, unix.EFBIG) {
+		return full(dir, err.Error())
+	}
+	return sick(dir, err)
 }

@@ -2,9 +2,7 @@ package badgerstore
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/paceline-sched/paceline/core/telemetry"
@@ -41,18 +39,3 @@ func (s *Store) maintain(ctx context.Context, ticks <-chan time.Time) {
 		}
 	}
 }
-
-// badgerLogger passes Badger's messages on. They are free text, so the text is an attribute and the message constant. What Badger
-// calls information is of use only to who works on this package.
-type badgerLogger struct{ log *slog.Logger }
-
-func (l badgerLogger) write(level slog.Level, format string, args []any) {
-	if l.log.Enabled(context.Background(), level) {
-		l.log.Log(context.Background(), level, "badger", slog.String(telemetry.KeyText, strings.TrimSpace(fmt.Sprintf(format, args...))))
-	}
-}
-
-func (l badgerLogger) Errorf(format string, args ...any)   { l.write(slog.LevelError, format, args) }
-func (l badgerLogger) Warningf(format string, args ...any) { l.write(slog.LevelWarn, format, args) }
-func (l badgerLogger) Infof(format string, args ...any)    { l.write(slog.LevelDebug, format, args) }
-func (l badgerLogger) Debugf(string, ...any)               {}

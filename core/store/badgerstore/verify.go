@@ -58,14 +58,14 @@ func verifyDir(dir string) (err error) {
 		}
 		return nil
 	}
-	if err := verifyTables(dir, &at); err != nil {
+	slices.Sort(logs) // oldest first: the names are numbers of one width
+	if err := verifyTables(dir, logs, &at); err != nil {
 		return err
 	}
 	at = filepath.Join(dir, badger.KeyRegistryFileName)
 	if err := verifyKeyRegistry(dir); err != nil {
 		return explainFile(at, err)
 	}
-	slices.Sort(logs) // oldest first: the names are numbers of one width
 	for i, name := range logs {
 		at = filepath.Join(dir, name)
 		if err := verifyLog(at, i == len(logs)-1); err != nil {
@@ -76,23 +76,40 @@ func verifyDir(dir string) (err error) {
 }
 
 // verifyTables checks every table that the manifest names; at is kept at the file in hand.
-func verifyTables(dir string, at *string) error {
-	file, err := os.Open(*at)
+func verifyTables(dir string, logs []string, at *string) error {
+	manifest, err := readManifest(dir, *at)
 	if err != nil {
-		return explainOpen(dir, err)
+		return err
 	}
-	defer func() { _ = file.Close() }() // only read
-	manifest, _, err := badger.ReplayManifestFile(file, 0, badgerOptions(dir))
+	undone, err := undoUnsynced(dir, manifest, logs)
 	if err != nil {
-		return explainFile(*at, err)
+		return err
+	}
+	if undone {
+		if manifest, err = readManifest(dir, *at); err != nil {
+			return err
+		}
 	}
 	for id, entry := range manifest.Tables {
 		*at = table.NewFilename(id, dir)
-		if err := verifyTable(*at, entry.Compression); err != nil {
+		if _, err := verifyTable(*at, entry.Compression); err != nil {
 			return explainFile(*at, err)
 		}
 	}
 	return nil
+}
+
+func readManifest(dir, path string) (badger.Manifest, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return badger.Manifest{}, explainOpen(dir, err)
+	}
+	defer func() { _ = file.Close() }() // only read
+	manifest, _, err := badger.ReplayManifestFile(file, 0, badgerOptions(dir))
+	if err != nil {
+		return badger.Manifest{}, explainFile(path, err)
+	}
+	return manifest, nil
 }
 
 // verifyKeyRegistry reads the file that would hold keys if Badger encrypted. Badger makes an absent one anew.
@@ -112,22 +129,23 @@ const footerBytes = 8
 
 var errCut = errors.New("the table is cut off or overwritten")
 
-// verifyTable checks the footer first, since Badger ends the process over a wrong one, then lets Badger read all blocks.
-func verifyTable(path string, compression options.CompressionType) error {
+// verifyTable checks the footer first, since Badger ends the process over a wrong one, then lets Badger read all blocks. It returns the newest
+// version in the table.
+func verifyTable(path string, compression options.CompressionType) (uint64, error) {
 	if err := verifyFooter(path); err != nil {
-		return err
+		return 0, err
 	}
 	file, err := z.OpenMmapFile(path, os.O_RDONLY, 0)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	t, err := table.OpenTable(file, table.Options{
 		ReadOnly: true, Compression: compression, BlockSize: 4 << 10, ChkMode: options.OnTableRead,
 	})
 	if err != nil {
-		return err // OpenTable has closed the file
+		return 0, err // OpenTable has closed the file
 	}
-	return t.Close(-1)
+	return t.MaxVersion(), t.Close(-1)
 }
 
 func verifyFooter(path string) error {
@@ -185,7 +203,10 @@ func verifyLog(path string, newest bool) error {
 		return explainFile(path, err)
 	}
 	err = verifyLogData(path, file.Data, newest)
-	return errors.Join(err, file.Close(-1))
+	if closed := file.Close(-1); closed != nil {
+		err = errors.Join(err, explainFile(path, closed))
+	}
+	return err
 }
 
 // removeUnborn removes a value log that a crash left empty at its creation, over which Badger stumbles. No value of ours is ever in one.
@@ -203,7 +224,7 @@ func removeUnborn(path string) error {
 func verifyLogData(path string, data []byte, newest bool) error {
 	rest := data[logHeaderBytes:]
 	for {
-		n := logRecord(rest)
+		n, _ := logRecord(rest)
 		if n == 0 {
 			break
 		}
@@ -219,30 +240,30 @@ func verifyLogData(path string, data []byte, newest bool) error {
 	return nil
 }
 
-// logRecord returns the length of the valid record at the start of data, 0 when there is none. A record is: two bytes of flags,
+// logRecord returns the length of the valid record at the start of data, 0 when there is none, and its key. A record is: two bytes of flags,
 // varints with the lengths of key and value and the expiry, key, value, CRC-32C of all that.
-func logRecord(data []byte) int {
+func logRecord(data []byte) (length int, found []byte) {
 	at := 2
 	var fields [3]uint64
 	for i := range fields {
 		if at > len(data) {
-			return 0
+			return 0, nil
 		}
 		v, n := binary.Uvarint(data[at:])
 		if n <= 0 {
-			return 0
+			return 0, nil
 		}
 		fields[i], at = v, at+n
 	}
 	key, value := fields[0], fields[1]
 	if key == 0 || key > maxLogKey || value > uint64(len(data)) || uint64(at)+key+value+crc32.Size > uint64(len(data)) {
-		return 0
+		return 0, nil
 	}
 	end := at + int(key+value)
 	if crc32.Checksum(data[:end], castagnoli) != binary.BigEndian.Uint32(data[end:]) {
-		return 0
+		return 0, nil
 	}
-	return end + crc32.Size
+	return end + crc32.Size, data[at : at+int(key)]
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
