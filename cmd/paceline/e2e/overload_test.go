@@ -127,10 +127,11 @@ type met struct {
 func (c *cell) load(size overload, name string) *loading {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(c.t.Context())
-	l := &loading{cancel: cancel, by: map[string]*met{}}
+	l := &loading{cancel: cancel, by: map[string]*met{
+		"heavy": {acknowledged: map[string]string{}}, "light": {acknowledged: map[string]string{}},
+	}}
 	address := c.address()
 	for who, clients := range map[string]int{"heavy": size.heavy, "light": size.light} {
-		l.by[who] = &met{acknowledged: map[string]string{}}
 		for n := range clients {
 			conn, err := client.New(address, client.WithToken("the-secret-token-of-"+who), client.WithAttempts(1))
 			if err != nil {
