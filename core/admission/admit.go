@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -12,6 +13,9 @@ import (
 // bulk and do not count; every other one is granted what it wants, or starts to wait for a kind, or is out of reach. So only
 // thousands of small jobs that fit, or of jobs out of reach, ever meet the bound; the next call starts from the front again.
 const MaxVisits = 1 << 14
+
+// MaxCandidates bounds the entries and subtrees that back-fill looks at in one Admit.
+const MaxCandidates = 1 << 12
 
 // Room is where the pool stands. Usage counts all that was admitted, placed or not.
 type Room struct {
@@ -23,6 +27,12 @@ type Room struct {
 	// Owner tells the bound on one owner's entries together, if there is one. It is asked at most once per owner and walk. nil: nobody has
 	// one.
 	Owner func(name string) (Bound, bool)
+
+	Now int64 // nanoseconds; ends, patience and usage are measured by it
+	// Ends is when the running work of the pool is expected to end, for back-fill. nil: nobody knows.
+	Ends *Ends
+	// Shares is what owners have used, for the order in which they take turns. nil: nobody has used anything.
+	Shares *Usage
 }
 
 // Grant lets Tasks tasks of a job start.
@@ -50,17 +60,54 @@ type Outcome struct {
 	OutOfReach int // of them, passed over because they cannot fit into what the pool has
 	Stop       Stop
 	Unseen     int // entries behind the one at which the walk stopped, that one included; 0 with StopDone
+	Head       Head
+	// Again is when the walk may end otherwise although nothing changed: somebody loses patience then. 0: nobody does.
+	Again int64
+}
+
+// Head is the entry that is first in line for room in the pool.
+type Head struct {
+	Job   workload.JobID
+	Since int64 // since when it waits
+	// Start is when it starts at the latest if all run times are right: its reservation, with back-fill. 0: nobody knows.
+	Start int64
 }
 
 // Admit appends to grants what may start now, in order, until limit tasks are granted. A gang is not cut: it may exceed the
-// limit, so that no gang is too large for it. The queue stays as it is. Without room left the cost is O(log n).
+// limit, so that no gang is too large for it. The entries stay as they are. Without room left the cost is O(log n), and O(owners that wait)
+// where owners take turns.
 func (q *Queue) Admit(grants []Grant, room *Room, limit int) ([]Grant, Outcome) {
-	w := q.newWalk(room, limit)
-	w.grants = grants
-	if !w.run(q.root) {
-		w.out.Unseen = q.Len() - rank(q.root, w.stoppedAt)
+	again := int64(math.MaxInt64)
+	for _, v := range q.views() {
+		again = min(again, v.age(room.Now, q.policy.Patience))
 	}
+	w := q.newWalk(room, limit)
+	w.grants, w.again = grants, again
+	q.walk(&w)
+	if w.out.Stop != StopDone {
+		w.out.Unseen = q.unseen(&w)
+	}
+	if w.out.Head != (Head{}) && w.again != math.MaxInt64 {
+		w.out.Again = w.again
+	}
+	q.remember(&w)
 	return w.grants, w.out
+}
+
+// walk goes through the queue, and then through the candidates for back-fill if they have an order of their own.
+func (q *Queue) walk(w *walk) {
+	if !w.through(&q.main) && w.turns && !w.answered {
+		w.turns = false
+		w.through(&q.candidates)
+	}
+}
+
+// unseen counts what was not looked at; where owners take turns or candidates have their own order, the most that it may be.
+func (q *Queue) unseen(w *walk) int {
+	if q.main.fair() || w.phase == backfilling {
+		return q.Len() - w.out.Visited
+	}
+	return q.Len() - rankOf(q.main.root, w.stoppedAt)
 }
 
 // Verdict is what Explain says of a job.
@@ -70,7 +117,7 @@ type Verdict uint8
 const (
 	Admissible Verdict = iota // all its tasks would start now
 	First                     // first in line for a kind of which too little is free
-	Behind                    // needs a kind for which an earlier job waits
+	Behind                    // needs a kind for which an earlier job waits, or would delay the first in line
 	OutOfReach                // needs more than the pool could give with all its preemptible work gone
 	NotReached                // too many jobs before it: MaxVisits
 )
@@ -89,21 +136,24 @@ type Standing struct {
 	Account Account
 	// Need is what the next unit takes of Kind; Has is what there is, free with First and in all with OutOfReach.
 	Need, Has int64
+	// Start is when the first in line starts at the latest if all run times are right, with First and back-fill. 0: nobody knows.
+	Start int64
 }
 
 // Explain says what Admit would do for one job, without limit. It costs as much as Admit.
 func (q *Queue) Explain(job workload.JobID, room *Room) (Standing, bool) {
-	n := q.byJob[job]
-	if n == nil {
+	it := q.byJob[job]
+	if it == nil {
 		return Standing{}, false
 	}
 	w := q.newWalk(room, math.MaxInt)
-	w.until = n
-	s := Standing{Verdict: NotReached}
-	if w.run(q.root); w.out.Stop != StopBound {
-		s = w.try(n)
+	w.asked = it
+	w.standing.Verdict = NotReached
+	if q.walk(&w); w.out.Stop != StopBound && !w.answered {
+		w.look(it, math.MaxInt)
 	}
-	s.Ahead = rank(q.root, n)
+	s := w.standing
+	s.Ahead = q.main.ahead(it, room.Shares, room.Now)
 	return s, true
 }
 
@@ -144,6 +194,7 @@ func needsOf(e *Entry) mask {
 
 // walk is one pass over a queue.
 type walk struct {
+	queue                    *Queue
 	entitlement, reservation resource.Vector // still free and kept for nobody
 	ceiling                  resource.Vector // all of the entitlement
 	guaranteed               resource.Vector // all of the reservation
@@ -153,18 +204,33 @@ type walk struct {
 	limit                    int
 	grants                   []Grant
 	out                      Outcome
-	until, stoppedAt         *node
+	stoppedAt                *node
 
 	number       uint64 // of the walk in its queue
 	owners       *ownerSet
 	ownerBound   func(string) (Bound, bool)
 	ownersClosed [resource.MaxKinds]uint64 // bits of which every owner waits for the kind within his bound
 	anyClosed    mask                      // kinds for which there are such bits
+
+	now    int64
+	ends   *Ends
+	usage  *Usage
+	again  int64
+	phase  phase
+	turns  bool // the walk goes on with the candidates
+	head   reservation
+	passed int // nodes of which back-fill looked at the subtree
+
+	asked    *item // by Explain
+	answered bool
+	standing Standing
 }
 
 func (q *Queue) newWalk(room *Room, limit int) walk {
 	q.walks++
+	q.now, q.usage, q.starting = room.Now, room.Shares, q.starting[:0]
 	w := walk{
+		queue:       q,
 		entitlement: room.Entitlement.Sub(room.Usage),
 		reservation: room.Reservation.Sub(room.NonPreemptibleUsage),
 		ceiling:     room.Entitlement,
@@ -175,6 +241,13 @@ func (q *Queue) newWalk(room *Room, limit int) walk {
 		number:      q.walks,
 		owners:      &q.owners,
 		ownerBound:  room.Owner,
+		now:         room.Now,
+		ends:        room.Ends,
+		usage:       room.Shares,
+		again:       math.MaxInt64,
+	}
+	if q.policy.Backfill == respool.BackfillNone {
+		w.phase = keeping
 	}
 	if room.Owner != nil {
 		q.owners.closed = [resource.MaxKinds][ownerBits]int32{}
@@ -204,89 +277,139 @@ func (w *walk) closeIf(condition bool, bit int) {
 	}
 }
 
-// run visits the entries below n in order and steps over subtrees in which every entry needs something closed. It returns false
-// when the walk is over.
-func (w *walk) run(n *node) bool {
+// through goes through the entries of a view in their order. It returns false when the walk ends there, or turns to the candidates.
+func (w *walk) through(v *view) bool {
+	if v.fair() {
+		return w.inTurns(v)
+	}
+	return w.run(v, v.root)
+}
+
+// run visits the entries below n in order and steps over subtrees in which every entry needs something closed, or none can be filled back.
+func (w *walk) run(v *view, n *node) bool {
 	if n == nil || w.stepsOver(n) {
 		return true
 	}
-	if !w.run(n.left) {
+	if !w.run(v, n.left) {
 		return false
 	}
-	if w.until != nil && !n.entry.before(&w.until.entry) {
+	if w.asked != nil && !n.before(w.asked.nodes[v.slot]) {
+		w.look(w.asked, math.MaxInt)
 		return false
 	}
-	if n.needs&w.closed == 0 && w.waitsFor(n) == 0 {
-		switch {
-		case w.limit <= 0:
-			w.out.Stop, w.stoppedAt = StopLimit, n
-			return false
-		case w.out.Visited == MaxVisits:
-			w.out.Stop, w.stoppedAt = StopBound, n
+	if w.mayLook(n.item) {
+		if w.over(n) {
 			return false
 		}
-		w.out.Visited++
-		if s := w.try(n); s.Verdict == OutOfReach {
-			w.out.OutOfReach++
+		if w.look(n.item, w.limit); w.turns {
+			return false
 		}
 	}
-	return w.run(n.right)
+	return w.run(v, n.right)
 }
 
-// try grants what fits of one entry and keeps room for its next unit if something remains.
-func (w *walk) try(n *node) Standing {
-	e := &n.entry
-	waits := w.waitsFor(n)
-	if s, out := w.outOfReach(n); out {
+// mayLook reports whether the entry is worth a look. Who was given everything, or is the first in line, is no candidate any more.
+func (w *walk) mayLook(it *item) bool {
+	if it.needs&w.closed != 0 || w.waitsFor(it) != 0 {
+		return false
+	}
+	return w.phase != backfilling || it != w.head.item && (it.walk != w.number || it.granted < it.entry.Count)
+}
+
+// over reports whether the walk ends before it looks at n.
+func (w *walk) over(n *node) bool {
+	switch {
+	case w.limit <= 0:
+		w.out.Stop = StopLimit
+	case w.out.Visited == MaxVisits || w.passed >= MaxCandidates:
+		w.out.Stop = StopBound
+	default:
+		return false
+	}
+	w.stoppedAt = n
+	return true
+}
+
+// look tries an entry.
+func (w *walk) look(it *item, limit int) Standing {
+	w.out.Visited++
+	s := w.try(it, limit)
+	if s.Verdict == OutOfReach {
+		w.out.OutOfReach++
+	}
+	if it == w.asked {
+		s.Tasks += w.standing.Tasks // in earlier turns
+		w.answered, w.standing = true, s
+	}
+	return s
+}
+
+// try grants what fits of one entry, up to a limit, and keeps room for its next unit if something remains.
+func (w *walk) try(it *item, limit int) Standing {
+	e := &it.entry
+	waits := w.waitsFor(it)
+	if s, out := w.outOfReach(it); out {
 		return s
 	}
-	if behind := n.needs & w.closed; behind != 0 {
+	if behind := it.needs & w.closed; behind != 0 {
 		bit := bits.TrailingZeros64(uint64(behind))
 		return Standing{Verdict: Behind, Kind: resource.Kind(bit % resource.MaxKinds), Account: accountOf(bit)}
 	}
 	if waits != 0 {
 		return Standing{Verdict: Behind, Kind: resource.Kind(bits.TrailingZeros64(uint64(waits))), Account: OfOwner}
 	}
-	fit := w.fit(n)
-	if fit < e.unit() {
+	unit, left := e.unit(), e.Count
+	if it.walk == w.number { // it has started; the rest follows one by one
+		unit, left = 1, left-it.granted
+	}
+	fit := w.fit(it, left)
+	if fit < unit {
 		fit = 0
 	}
-	tasks := min(fit, max(w.limit, e.unit()))
-	w.take(n, tasks)
-	if tasks < fit || tasks == e.Count {
+	tasks := min(fit, max(limit, unit))
+	w.take(it, tasks)
+	if tasks < fit || tasks == left {
 		return Standing{Verdict: Admissible, Tasks: tasks}
 	}
-	unit := e.unit()
 	if tasks > 0 {
-		unit = 1 // the gang has started; the rest follows one by one
+		unit = 1
 	}
-	s := w.keep(n, unit)
+	s := w.wait(it, unit)
 	s.Tasks = tasks
 	return s
 }
 
-// fit is how many tasks of the entry find room everywhere they need it.
-func (w *walk) fit(n *node) int {
-	e := &n.entry
+// fit is how many tasks of the entry find room everywhere they need it, at most limit.
+func (w *walk) fit(it *item, limit int) int {
+	e := &it.entry
 	free := w.entitlement
+	if w.phase == backfilling && !w.endsInTime(e) {
+		free = free.Min(w.head.extra.entitlement)
+		if e.NonPreemptible {
+			free = free.Min(w.head.extra.reservation)
+		}
+	}
+	if w.queue.policy.Order == respool.OrderExpress {
+		free = free.Sub(w.expressRoom(e))
+	}
 	if e.NonPreemptible {
 		free = free.Min(w.reservation)
 	}
 	if e.Controller {
 		free = free.Min(w.controllers.Left)
 	}
-	if w.bounds(n.owner) {
-		free = free.Min(n.owner.bound.Left)
+	if w.bounds(it.owner) {
+		free = free.Min(it.owner.bound.Left)
 	}
-	return int(e.Needs.Times(&free, int64(e.Count)))
+	return int(e.Needs.Times(&free, int64(limit)))
 }
 
 // bounds reports whether the owner, whom the walk has met, has a bound.
 func (w *walk) bounds(o *owner) bool { return w.ownerBound != nil && o.bounded }
 
 // outOfReach reports an entry whose unit can never fit into what the pool has.
-func (w *walk) outOfReach(n *node) (Standing, bool) {
-	e := &n.entry
+func (w *walk) outOfReach(it *item) (Standing, bool) {
+	e := &it.entry
 	reach := &w.preemptible
 	if e.NonPreemptible {
 		reach = &w.ceiling
@@ -298,8 +421,8 @@ func (w *walk) outOfReach(n *node) (Standing, bool) {
 		}
 		s := Standing{Verdict: OutOfReach, Kind: resource.Kind(k), Need: need, Has: reach[k]}
 		switch {
-		case w.bounds(n.owner) && need > n.owner.bound.Limit[k]:
-			s.Account, s.Has = OfOwner, n.owner.bound.Limit[k]
+		case w.bounds(it.owner) && need > it.owner.bound.Limit[k]:
+			s.Account, s.Has = OfOwner, it.owner.bound.Limit[k]
 		case e.Controller && need > w.controllers.Limit[k]:
 			s.Account, s.Has = OfControllers, w.controllers.Limit[k]
 		case e.NonPreemptible && need > w.guaranteed[k]:
@@ -312,33 +435,47 @@ func (w *walk) outOfReach(n *node) (Standing, bool) {
 	return Standing{}, false
 }
 
-func (w *walk) take(n *node, tasks int) {
+func (w *walk) take(it *item, tasks int) {
 	if tasks == 0 {
 		return
 	}
-	e := &n.entry
+	e := &it.entry
 	used := e.Needs.Scale(int64(tasks))
 	w.entitlement = w.entitlement.Sub(used)
+	if w.phase == backfilling && !w.endsInTime(e) {
+		w.head.extra.entitlement = w.head.extra.entitlement.Sub(used)
+		if e.NonPreemptible {
+			w.head.extra.reservation = w.head.extra.reservation.Sub(used)
+		}
+	}
 	if e.NonPreemptible {
 		w.reservation = w.reservation.Sub(used)
 	}
 	if e.Controller {
 		w.controllers.Left = w.controllers.Left.Sub(used)
 	}
-	if w.bounds(n.owner) {
-		n.owner.bound.Left = n.owner.bound.Left.Sub(used)
+	if w.bounds(it.owner) {
+		it.owner.bound.Left = it.owner.bound.Left.Sub(used)
 	}
 	w.limit -= tasks
 	w.out.Tasks += tasks
-	w.grants = append(w.grants, Grant{Job: e.Job, Tasks: tasks})
+	if it.walk != w.number {
+		it.walk, it.granted, it.grant = w.number, 0, len(w.grants)
+		w.grants = append(w.grants, Grant{Job: e.Job})
+		if w.phase == filling && e.RunTime > 0 {
+			w.queue.starting = append(w.queue.starting, it)
+		}
+	}
+	it.granted += tasks
+	w.grants[it.grant].Tasks += tasks
 }
 
-// keep holds room for the next unit of an entry that is short of something, and closes the kinds in which it is short. The narrowest
-// account in which it is short decides: it keeps nothing of the wider ones, as what frees room there frees it in these too.
-func (w *walk) keep(n *node, unit int) Standing {
-	e := &n.entry
+// wait decides what becomes of an entry that is short of something for its next unit. Who is short in a bound of his own waits there alone.
+// Otherwise the first in line is promised a time, with back-fill, or room is kept for it.
+func (w *walk) wait(it *item, unit int) Standing {
+	e := &it.entry
 	need := e.Needs.Scale(int64(unit))
-	if o := n.owner; w.bounds(o) {
+	if o := it.owner; w.bounds(o) {
 		if s, short := keepIn(&o.bound.Left, &need, func(k int) { w.closeOwner(o, k) }); short {
 			s.Account = OfOwner
 			return s
@@ -349,12 +486,34 @@ func (w *walk) keep(n *node, unit int) Standing {
 			return s
 		}
 	}
+	if w.phase == backfilling {
+		return w.behindHead(it, &need)
+	}
+	if w.out.Head == (Head{}) {
+		w.out.Head = Head{Job: e.Job, Since: e.Since}
+	}
+	if w.phase == filling {
+		if s, promised := w.reserve(it, &need); promised {
+			return s
+		}
+		w.phase = keeping
+	}
+	return w.keep(e, &need)
+}
+
+// keep holds room for the next unit of an entry that is short of something, and closes the kinds in which it is short. Who is short in the
+// reservation keeps nothing of the entitlement, as what frees room there frees it here too.
+func (w *walk) keep(e *Entry, need *resource.Vector) Standing {
 	if e.NonPreemptible {
-		if s, short := w.keepFor(&w.reservation, &need, inReservation); short {
+		if s, short := w.keepFor(&w.reservation, need, inReservation); short {
 			return s
 		}
 	}
-	s, _ := w.keepFor(&w.entitlement, &need, inEntitlement)
+	if w.queue.policy.Order == respool.OrderExpress {
+		more := need.Add(w.expressRoom(e))
+		need = &more
+	}
+	s, _ := w.keepFor(&w.entitlement, need, inEntitlement)
 	return s
 }
 

@@ -35,6 +35,8 @@ type owner struct {
 	walk    uint64
 	bounded bool
 	bound   Bound
+	given   resource.Vector // in the walk givenIn, where owners take turns
+	givenIn uint64
 	closed  mask // kinds for which an entry of the owner waits, or of which its limit lets it have nothing; as in the account inEntitlement
 }
 
@@ -103,8 +105,11 @@ func (w *walk) closeOwner(o *owner, k int) {
 	}
 }
 
-// stepsOver reports whether every entry of the subtree needs something closed, to all or to its owner.
+// stepsOver reports whether every entry of the subtree needs something closed, to all or to its owner, or could not be filled back.
 func (w *walk) stepsOver(n *node) bool {
+	if w.phase == backfilling && !w.mayFill(n) {
+		return true
+	}
 	if n.common&w.closed != 0 {
 		return true
 	}
@@ -117,10 +122,10 @@ func (w *walk) stepsOver(n *node) bool {
 }
 
 // waitsFor returns what the entry needs of what its owner waits for already.
-func (w *walk) waitsFor(n *node) mask {
+func (w *walk) waitsFor(it *item) mask {
 	if w.ownerBound == nil {
 		return 0
 	}
-	w.meet(n.owner)
-	return n.needs & n.owner.closed
+	w.meet(it.owner)
+	return it.needs & it.owner.closed
 }

@@ -1,12 +1,46 @@
 // Package admission owns the queue of one pool: in which order its jobs wait, and which of them may start tasks now.
 //
-// Jobs go by priority, then first in, first out. Admit compares them in that order with the room that the pool's entitlement and
-// reservation leave. It never decides how much room there is (core/respool), where a task runs (core/placement), or who must
-// make room (core/preemption), and it changes no queue: the caller records what it granted and sets the entries anew.
+// Jobs go by priority, then by the pool's order, then first in, first out. Admit compares them in that order with the room that the
+// pool's entitlement and reservation leave. It never decides how much room there is (core/respool), where a task runs
+// (core/placement), or who must make room (core/preemption), and it changes no entry: the caller records what it granted and sets the
+// entries anew.
+//
+// # Orders
+//
+//   - priority-fifo: by submission.
+//   - fair-user: the owner who used least goes first, by submission within an owner. Use is measured in dominant shares and decays
+//     (Usage); what a walk gives counts at once, so owners take turns in it and are given the same as far as they want it.
+//   - smallest-first: processors times run time, of one unit: the CPUs of a task or of a gang's least number, or its GPUs if it needs any.
+//   - shortest-first: run time.
+//   - express: as smallest-first, but longer work leaves one part in ExpressParts of the entitlement free, of every kind that it needs, for
+//     work of ExpressTime and less. It assumes that many jobs are short, and that estimates tell the short from the long. Long work waits
+//     a little longer for less room; short work finds some about to be free at any time. Measured in docs/sim-run.md.
+//
+// Where the order asks for run times, work without an estimate goes behind the rest, and whoever has waited longer than the pool's
+// patience goes before all of younger age, so that nobody waits for ever behind a stream of smaller work. By submission nobody can be
+// passed for ever, and whoever passes by turns has used more afterwards.
+//
+// # Back-fill
+//
+// With EASY back-fill (Lifka, 1995; Mu'alem and Feitelson, 2001) the first entry that does not fit is promised the time at which it will,
+// by the expected ends of what runs (Ends). Others may go before it, in an order of their own if the pool has one for candidates, if
+// they are gone by then, or need only what is free beside it from then on, in every kind of resource. So no candidate delays the first in
+// line as long as run times are right. Entries of a better rank that come later may.
+//
+// What nobody said an end of counts as never ending. When the first in line cannot be promised a time for that reason, others pass it
+// until it has waited for the pool's patience; then room is kept for it as without back-fill. So it is when the first promise that it was
+// given was broken by that much.
+//
+// # Cost
+//
+// Admit looks at the entries that it lets go, one that does not fit for each kind, and the subtrees between that may hold a candidate:
+// nodes know what all of their subtree needs, and the least that anything in it needs. At most MaxVisits entries and MaxCandidates
+// subtrees are looked at. With 100,000 entries of 1,000 classes of which none can start, an Admit takes some 10 microseconds, and with
+// owners who take turns less than one more for each owner that waits; a Set or Remove takes two to ten.
 //
 // # A job that does not fit
 //
-// Tasks start one by one, a gang's least number at once. An entry that cannot start its next unit (one task, or the gang) waits
+// Without back-fill, room is kept. Tasks start one by one, a gang's least number at once. An entry that cannot start its next unit (one task, or the gang) waits
 // for the kinds of resource in which it is short. All that is free of those is kept for it, and of the other kinds that it needs
 // as much as the unit takes. Whoever comes later and needs a kind that somebody waits for is passed over; nothing is kept for
 // it, as it is not the first in line. So at most one unit per kind is kept: the first in line takes whatever becomes free and
@@ -28,11 +62,12 @@
 package admission
 
 import (
-	"encoding/binary"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -50,28 +85,64 @@ type Entry struct {
 	NonPreemptible bool
 	Controller     bool   // directs other work: Room.Controllers bounds such entries together
 	Owner          string // whose it is: Room.Owner bounds an owner's entries together
+	// RunTime is about how long one task runs; 0: nobody said.
+	RunTime time.Duration
+	// Since is since when it waits without getting anything, in the time of Room.Now.
+	Since int64
 }
 
 // unit is the number of tasks that the entry must start together.
 func (e *Entry) unit() int { return max(1, e.Gang) }
 
-// before orders entries. Job ids settle what equal sequences leave open.
-func (e *Entry) before(o *Entry) bool {
-	switch {
-	case e.Priority != o.Priority:
-		return e.Priority > o.Priority
-	case e.Sequence != o.Sequence:
-		return e.Sequence < o.Sequence
-	}
-	return workload.ID(e.Job).Compare(workload.ID(o.Job)) < 0
+// Queue is the waiting jobs of one pool. The zero value is empty and ready for use, by priority and submission and without back-fill.
+type Queue struct {
+	policy     respool.QueuePolicy
+	main       view // in the queue's order
+	candidates view // in that of candidates, if it is another
+	byJob      map[workload.JobID]*item
+	owners     ownerSet
+	walks      uint64   // so far, to tell what an owner or an item knows of an earlier one
+	lanes      laneHeap // of the last walk
+	starting   []*item  // what it let go before anybody had to wait
+	head       Head
+	now        int64 // of the last walk
+	usage      *Usage
 }
 
-// Queue is the waiting jobs of one pool. The zero value is empty and ready for use.
-type Queue struct {
-	root   *node
-	byJob  map[workload.JobID]*node
-	owners ownerSet
-	walks  uint64 // so far, to tell what an owner knows of an earlier one
+// SetPolicy changes how the entries wait. It puts all of them in order anew, at O(n log n), if it has to.
+func (q *Queue) SetPolicy(p respool.QueuePolicy) {
+	if p.Backfill == respool.BackfillNone {
+		p.Candidates = p.Order
+	}
+	if p = p.WithDefaults(); p == q.policy {
+		return
+	}
+	was := q.policy
+	q.policy = p
+	if p.Order == was.Order && p.Backfill == was.Backfill && p.Candidates == was.Candidates && p.Patience >= was.Patience {
+		return
+	}
+	all := make([]*item, 0, len(q.byJob))
+	for _, it := range q.byJob {
+		it.nodes = [2]*node{}
+		all = append(all, it)
+	}
+	fills := p.Backfill == respool.BackfillEASY
+	q.main = view{order: p.Order, fills: fills && p.Candidates == p.Order}
+	q.candidates = view{order: p.Candidates, fills: fills, slot: 1}
+	for _, it := range all { // in any order: a treap's form depends on what is in it only
+		for _, v := range q.views() {
+			v.put(it)
+		}
+	}
+}
+
+// views are those that every entry stands in.
+func (q *Queue) views() []*view {
+	if q.policy.Candidates == q.policy.Order {
+		return []*view{&q.main}
+	}
+	return []*view{&q.main, &q.candidates}
 }
 
 // Set puts an entry into the queue or replaces the one of the same job. It costs O(log n).
@@ -84,41 +155,57 @@ func (q *Queue) Set(e Entry) error {
 		return fmt.Errorf("job %s: %d waiting tasks must be between 1 and %d; remove a job that waits no more", e.Job, e.Count, workload.MaxInstances)
 	case e.Gang < 0 || e.Gang > e.Count:
 		return fmt.Errorf("job %s: a gang of %d must be between 0 and the %d tasks that wait", e.Job, e.Gang, e.Count)
+	case e.RunTime < 0:
+		return fmt.Errorf("job %s: a run time of %v must not be negative", e.Job, e.RunTime)
 	case old == nil && len(q.byJob) == MaxEntries:
 		return fmt.Errorf("job %s is one too many: a pool's queue holds at most %d; let others end first or use another pool", e.Job, MaxEntries)
 	}
 	if old == nil {
-		n := &node{entry: e, heap: heapOrder(e.Job), owner: q.owners.enter(e.Owner)}
+		it := &item{entry: e, needs: needsOf(&e), least: e.atLeast(), owner: q.owners.enter(e.Owner)}
 		if q.byJob == nil {
-			q.byJob = make(map[workload.JobID]*node)
+			q.byJob = make(map[workload.JobID]*item)
 		}
-		q.byJob[e.Job] = n
-		q.root = insert(q.root, n)
+		q.byJob[e.Job] = it
+		for _, v := range q.views() {
+			v.put(it)
+		}
 		return nil
 	}
-	if old.owner.name != e.Owner {
-		q.owners.exit(old.owner)
-		old.owner = q.owners.enter(e.Owner)
-	}
-	if old.entry.Priority == e.Priority && old.entry.Sequence == e.Sequence {
-		old.entry = e
-		refresh(q.root, old)
-		return nil
-	}
-	q.root = remove(q.root, old)
-	old.entry = e
-	q.root = insert(q.root, old)
+	q.replace(old, &e)
 	return nil
+}
+
+func (q *Queue) replace(it *item, e *Entry) {
+	var stays [2]bool
+	for _, v := range q.views() {
+		if stays[v.slot] = v.staysPut(it, e); !stays[v.slot] {
+			v.remove(it)
+		}
+	}
+	if it.owner.name != e.Owner {
+		q.owners.exit(it.owner)
+		it.owner = q.owners.enter(e.Owner)
+	}
+	it.entry, it.needs, it.least = *e, needsOf(e), e.atLeast()
+	for _, v := range q.views() {
+		if stays[v.slot] {
+			v.refresh(it)
+		} else {
+			v.put(it)
+		}
+	}
 }
 
 // Remove takes a job out of the queue and reports whether it was there. It costs O(log n).
 func (q *Queue) Remove(job workload.JobID) bool {
-	n := q.byJob[job]
-	if n == nil {
+	it := q.byJob[job]
+	if it == nil {
 		return false
 	}
-	q.root = remove(q.root, n)
-	q.owners.exit(n.owner)
+	for _, v := range q.views() {
+		v.remove(it)
+	}
+	q.owners.exit(it.owner)
 	delete(q.byJob, job)
 	return true
 }
@@ -128,152 +215,27 @@ func (q *Queue) Len() int { return len(q.byJob) }
 
 // Get returns a job's entry.
 func (q *Queue) Get(job workload.JobID) (Entry, bool) {
-	n := q.byJob[job]
-	if n == nil {
+	it := q.byJob[job]
+	if it == nil {
 		return Entry{}, false
 	}
-	return n.entry, true
+	return it.entry, true
 }
 
-// Ahead returns how many jobs wait before the given one. It costs O(log n).
+// Ahead returns how many jobs wait before the given one. It costs O(log n), and O(owners that wait) more where owners take turns; then it
+// counts all jobs of those who have used less.
 func (q *Queue) Ahead(job workload.JobID) (int, bool) {
-	n := q.byJob[job]
-	if n == nil {
+	it := q.byJob[job]
+	if it == nil {
 		return 0, false
 	}
-	return rank(q.root, n), true
+	return q.main.ahead(it, q.usage, q.now), true
 }
 
-// All visits the entries in order. The queue must not change meanwhile.
+// All visits the entries in order, and owners who take turns one after the other. The queue must not change meanwhile.
 func (q *Queue) All() iter.Seq[Entry] {
-	return func(yield func(Entry) bool) { each(q.root, yield) }
+	return func(yield func(Entry) bool) { q.main.each(q.usage, q.now, yield) }
 }
 
-// node is one entry in a treap: a search tree by the order of entries that is a heap by a hash, and thus balanced in
-// expectation whatever order jobs come in. No randomness: the same jobs make the same tree.
-type node struct {
-	entry       Entry
-	owner       *owner
-	heap        uint64
-	left, right *node
-	size        int
-	needs       mask   // what the entry needs
-	common      mask   // what every entry of the subtree needs
-	owners      uint64 // the bits of those who have entries in the subtree
-}
-
-// heapOrder spreads job ids evenly (the finaliser of splitmix64).
-func heapOrder(job workload.JobID) uint64 {
-	x := binary.BigEndian.Uint64(job[:8]) ^ binary.BigEndian.Uint64(job[8:])
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
-func (n *node) update() {
-	n.needs = needsOf(&n.entry)
-	n.size, n.common, n.owners = 1, n.needs, 1<<n.owner.bit
-	for _, c := range [...]*node{n.left, n.right} {
-		if c != nil {
-			n.size += c.size
-			n.common &= c.common
-			n.owners |= c.owners
-		}
-	}
-}
-
-func insert(root, n *node) *node {
-	switch {
-	case root == nil || n.heap > root.heap:
-		n.left, n.right = split(root, &n.entry)
-		root = n
-	case n.entry.before(&root.entry):
-		root.left = insert(root.left, n)
-	default:
-		root.right = insert(root.right, n)
-	}
-	root.update()
-	return root
-}
-
-// split parts a tree into what goes before e and the rest.
-func split(root *node, e *Entry) (before, after *node) {
-	if root == nil {
-		return nil, nil
-	}
-	if root.entry.before(e) {
-		root.right, after = split(root.right, e)
-		before = root
-	} else {
-		before, root.left = split(root.left, e)
-		after = root
-	}
-	root.update()
-	return before, after
-}
-
-func remove(root, n *node) *node {
-	switch {
-	case root == n:
-		return join(n.left, n.right)
-	case n.entry.before(&root.entry):
-		root.left = remove(root.left, n)
-	default:
-		root.right = remove(root.right, n)
-	}
-	root.update()
-	return root
-}
-
-// join makes one tree of two of which the first goes before the second.
-func join(before, after *node) *node {
-	switch {
-	case before == nil:
-		return after
-	case after == nil:
-		return before
-	case before.heap > after.heap:
-		before.right = join(before.right, after)
-		before.update()
-		return before
-	}
-	after.left = join(before, after.left)
-	after.update()
-	return after
-}
-
-// refresh brings the sums on the way down to n up to date after its entry changed without moving.
-func refresh(root, n *node) {
-	if root != n {
-		if n.entry.before(&root.entry) {
-			refresh(root.left, n)
-		} else {
-			refresh(root.right, n)
-		}
-	}
-	root.update()
-}
-
-func rank(root, n *node) int {
-	ahead := 0
-	for root != n {
-		if n.entry.before(&root.entry) {
-			root = root.left
-			continue
-		}
-		ahead += 1 + sizeOf(root.left)
-		root = root.right
-	}
-	return ahead + sizeOf(n.left)
-}
-
-func sizeOf(n *node) int {
-	if n == nil {
-		return 0
-	}
-	return n.size
-}
-
-func each(n *node, yield func(Entry) bool) bool {
-	return n == nil || each(n.left, yield) && yield(n.entry) && each(n.right, yield)
-}
+// Head returns the entry that the last Admit found first in line for room in the pool, and since when it waits; false: nobody is.
+func (q *Queue) Head() (Head, bool) { return q.head, q.head != Head{} }

@@ -52,7 +52,7 @@ func toQueue(c *checker, in *pacelinev1.QueueSpec, field string) respool.QueuePo
 		case name == "":
 			return otherwise
 		case !known:
-			c.refuse(field+"."+what, "%q is unknown: use priority-fifo, fair-user, smallest-first or shortest-first", clip(name))
+			c.refuse(field+"."+what, "%q is unknown: use priority-fifo, fair-user, smallest-first, shortest-first or express", clip(name))
 		}
 		return o
 	}

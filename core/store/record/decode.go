@@ -113,9 +113,9 @@ func (d *decoder) pool() scheduler.Record {
 		Creator: m.GetCreator(), CreatedAt: m.GetCreatedAt(), UpdatedAt: m.GetUpdatedAt(),
 		Limit: d.limits(m.GetLimits()), UserLimit: d.limits(m.GetUserLimits()),
 		Queue: respool.QueuePolicy{
-			Order:      enum(d, m.GetOrder(), respool.OrderPriorityFIFO, respool.OrderShortestFirst, "order of a queue"),
+			Order:      enum(d, m.GetOrder(), respool.OrderPriorityFIFO, respool.OrderExpress, "order of a queue"),
 			Backfill:   enum(d, m.GetBackfill(), respool.BackfillNone, respool.BackfillEASY, "way of back-fill"),
-			Candidates: enum(d, m.GetCandidates(), respool.OrderPriorityFIFO, respool.OrderShortestFirst, "order of candidates"),
+			Candidates: enum(d, m.GetCandidates(), respool.OrderPriorityFIFO, respool.OrderExpress, "order of candidates"),
 			Patience:   time.Duration(m.GetPatience()), UsageHalfLife: time.Duration(m.GetUsageHalfLife()),
 		},
 		ControllerPercent: d.percent(m.GetControllerPercent()), RevocablePercent: d.percent(m.GetRevocablePercent()),

@@ -104,8 +104,8 @@ func (s source) pool() scheduler.PoolRecord {
 		ID: s.id(), Parent: s.id(), Name: s.text(), Kind: between(s, respool.Elastic, respool.Static), Reservation: s.vector(0),
 		ReserveRest: s.bool(), Share: s.time(), Version: rapid.Uint64().Draw(s.t, "version"), Creator: s.text(), CreatedAt: s.time(), UpdatedAt: s.time(),
 		Limit: s.limits(), UserLimit: s.limits(), Queue: respool.QueuePolicy{
-			Order: between(s, 0, respool.OrderShortestFirst), Backfill: between(s, 0, respool.BackfillEASY),
-			Candidates: between(s, 0, respool.OrderShortestFirst), Patience: s.span(), UsageHalfLife: s.span(),
+			Order: between(s, 0, respool.OrderExpress), Backfill: between(s, 0, respool.BackfillEASY),
+			Candidates: between(s, 0, respool.OrderExpress), Patience: s.span(), UsageHalfLife: s.span(),
 		},
 		ControllerPercent: between[uint8](s, 0, 100), RevocablePercent: between[uint8](s, 0, 100),
 	}

@@ -157,7 +157,7 @@ type QueueSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Higher priority always goes first; the order decides among equals. priority-fifo (the default): by submission. fair-user: the
 	// owner who used least of late. smallest-first: the smallest product of processors and run_time. shortest-first: the shortest
-	// run_time.
+	// run_time. express: as smallest-first, and work of more than 10 min leaves an eighth of the pool free for shorter work.
 	Order string `protobuf:"bytes,1,opt,name=order,proto3" json:"order,omitempty"`
 	// none (the default): what the first in line waits for is kept for it. easy: others may use it for a while, if by their run_time they
 	// do not delay it.
@@ -850,12 +850,12 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\x11revocable_percent\x18\n" +
 	" \x01(\rB\a\xbaH\x04*\x02\x18dR\x10revocablePercent:\xaa\x01\xbaH\xa6\x01\x1a\xa3\x01\n" +
 	"\x16pool_spec.reserve_rest\x12[reservation must be left out with reserve_rest, which makes it whatever the parent has left\x1a,!this.reserve_rest || !has(this.reservation)B\b\n" +
-	"\x06_share\"\x96\x03\n" +
-	"\tQueueSpec\x12W\n" +
-	"\x05order\x18\x01 \x01(\tBA\xbaH>r<R\x00R\rpriority-fifoR\tfair-userR\x0esmallest-firstR\x0eshortest-firstR\x05order\x12/\n" +
-	"\bbackfill\x18\x02 \x01(\tB\x13\xbaH\x10r\x0eR\x00R\x04noneR\x04easyR\bbackfill\x12a\n" +
+	"\x06_share\"\xa8\x03\n" +
+	"\tQueueSpec\x12`\n" +
+	"\x05order\x18\x01 \x01(\tBJ\xbaHGrER\x00R\rpriority-fifoR\tfair-userR\x0esmallest-firstR\x0eshortest-firstR\aexpressR\x05order\x12/\n" +
+	"\bbackfill\x18\x02 \x01(\tB\x13\xbaH\x10r\x0eR\x00R\x04noneR\x04easyR\bbackfill\x12j\n" +
 	"\n" +
-	"candidates\x18\x03 \x01(\tBA\xbaH>r<R\x00R\rpriority-fifoR\tfair-userR\x0esmallest-firstR\x0eshortest-firstR\n" +
+	"candidates\x18\x03 \x01(\tBJ\xbaHGrER\x00R\rpriority-fifoR\tfair-userR\x0esmallest-firstR\x0eshortest-firstR\aexpressR\n" +
 	"candidates\x12F\n" +
 	"\bpatience\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\xe7\x84\x0f*\x00R\bpatience\x12T\n" +
 	"\x0fusage_half_life\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\v\"\x05\b\x80\xe7\x84\x0f2\x02\b<R\rusageHalfLife\"\xc3\x04\n" +
