@@ -48,6 +48,7 @@ func (h *history) do(format string, args ...any) {
 	h.w.command(strings.Fields(line))
 	h.w.checkClusters()
 	h.w.checkCounts()
+	h.w.checkGangs()
 }
 
 func (h *history) pick(what string, choices ...string) string {
@@ -150,7 +151,7 @@ func (h *history) runIn(number int, pools []string) {
 	line := fmt.Sprintf("run j%d kind=%s pool=%s n=%d cpu=%d mem=%d priority=%d retries=%d", number, kind,
 		h.pick("pool", pools...), h.number("n", 1, 6), h.number("cpu", 0, 6)*100, h.number("mem", 0, 3)*100, h.number("priority", 0, 2), h.number("retries", 0, 3))
 	if kind != "daemon" && h.number("gang", 0, 3) == 0 {
-		line += " gang"
+		line += h.pick("gang", " gang", fmt.Sprintf(" gang min=%d", h.number("min", 1, 3)), " groups=a:0-1", " groups=a:1-2,b:3-5:1")
 	} else if kind == "batch" && h.number("windowed", 0, 2) == 0 {
 		line += fmt.Sprintf(" window=%d", h.number("window", 1, 3))
 	}
@@ -259,6 +260,36 @@ func (w *world) checkClusters() {
 		for _, host := range c.hosts {
 			if used[host.Name] > host.Capacity["cpu_milli"] {
 				w.fatal(fmt.Sprintf("host %s/%s holds %d of %d", name, host.Name, used[host.Name], host.Capacity["cpu_milli"]))
+			}
+		}
+	}
+}
+
+// checkGangs holds that a gang is there with as many as must be, or is being ended as a whole.
+func (w *world) checkGangs() {
+	reader := w.state.Reader()
+	jobs, _ := reader.Jobs(0, 1<<20, scheduler.JobFilter{})
+	for _, j := range jobs {
+		for _, g := range j.Spec.Gangs() {
+			live, present, generation := 0, 0, uint32(0)
+			for _, i := range g.All() {
+				t, _ := reader.Task(j.ID, i)
+				if t.RunState.Live() {
+					if generation != 0 && generation != t.Generation {
+						w.fatal(fmt.Sprintf("gang %s of %s lives in generations %d and %d", g.Name, j.Spec.Name, generation, t.Generation))
+					}
+					generation = t.Generation
+				}
+				ended := t.RunState == workload.RunKilling && (t.Reason == workload.ReasonGangFailed || t.Reason == workload.ReasonPreempted)
+				if t.RunState.Live() && !ended {
+					live++
+				}
+				if (t.RunState.Live() && !ended) || t.State == workload.InstanceDone {
+					present++
+				}
+			}
+			if live > 0 && present < int(g.Min) && j.Goal == scheduler.GoalRun {
+				w.fatal(fmt.Sprintf("gang %s of %s has %d members, of at least %d:\n%s", g.Name, j.Spec.Name, present, g.Min, w.showTasks(j.Spec.Name)))
 			}
 		}
 	}

@@ -379,10 +379,37 @@ func (w *world) do(command scheduler.Command) scheduler.Answer {
 	return w.answers[0]
 }
 
+// gang reads "gang", "min=N", "topology=KEY" with "!" behind a required one, and "groups=NAME:FIRST-LAST[:MIN],...".
+func (a arguments) gang(w *world) *workload.GangSpec {
+	groups := a.named["groups"]
+	if !a.has("gang") && groups == "" {
+		return nil
+	}
+	g := &workload.GangSpec{MinSize: uint32(a.number(w, "min", 0))}
+	g.Topology.Key, g.Topology.Required = strings.CutSuffix(a.named["topology"], "!")
+	g.MinSize = min(g.MinSize, uint32(a.number(w, "n", 1)))
+	for _, text := range strings.FieldsFunc(groups, func(r rune) bool { return r == ',' }) {
+		var group workload.GangGroup
+		var r workload.InstanceRange
+		name, rest, _ := strings.Cut(text, ":")
+		if n, _ := fmt.Sscanf(rest, "%d-%d:%d", &r.First, &r.Last, &group.MinSize); n < 2 {
+			w.fatal(fmt.Sprintf("group %q", text))
+		}
+		if last := uint32(a.number(w, "n", 1)) - 1; r.First > last {
+			continue
+		} else if r.Last = min(r.Last, last); group.MinSize > r.Last-r.First+1 {
+			group.MinSize = 0
+		}
+		group.Name, group.Instances = name, []workload.InstanceRange{r}
+		g.Groups = append(g.Groups, group)
+	}
+	return g
+}
+
 func (w *world) submit(verb string, a arguments) string {
 	spec := &workload.JobSpec{
 		Name: a.word(w, 0), Pool: w.pool(a.named["pool"]).Pool.ID, Kind: workload.Batch, Instances: uint32(a.number(w, "n", 1)),
-		Priority: int32(a.number(w, "priority", 0)), Gang: a.has("gang"), MaxRunning: uint32(a.number(w, "window", 0)),
+		Priority: int32(a.number(w, "priority", 0)), Gang: a.gang(w), MaxRunning: uint32(a.number(w, "window", 0)),
 		Deadline: a.duration(w, "deadline"), Preemptible: !a.has("pinned"),
 		Owner: a.named["owner"], Controller: a.has("controller"), Revocable: a.has("revocable"),
 		Retry: workload.RetryPolicy{MaxRetries: uint32(a.number(w, "retries", 0))},

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/paceline-sched/paceline/core/driver"
@@ -28,6 +29,7 @@ type judge struct {
 
 type generation struct {
 	job    workload.JobID
+	gang   string
 	number uint32
 }
 
@@ -103,7 +105,15 @@ func (j *judge) note(r scheduler.Record) {
 			j.w.fail("run %s moved from host %s to %s", id, host, r.Host)
 		}
 		j.runs[id] = r.Host
-		g := generation{r.Job, r.Generation}
+		spec := j.w.users.spec(r.Job)
+		if spec == nil {
+			return
+		}
+		gang := gangOf(spec, r.Instance)
+		if gang == nil {
+			return
+		}
+		g := generation{r.Job, gang.Name, r.Generation}
 		if j.gangs[g] == nil {
 			j.gangs[g] = map[uint32]struct{}{}
 		}
@@ -145,8 +155,10 @@ func (j *judge) launching(c *cluster, launches []driver.Launch) {
 		if spec == nil {
 			j.w.fail("run %s is of a job that nobody submitted", l.Run)
 		}
-		if bound := len(j.gangs[generation{l.Run.Job, l.Run.Generation}]); spec.Gang && bound != int(spec.Instances) {
-			j.w.fail("run %s is launched while %d of the %d members of its gang are bound", l.Run, bound, spec.Instances)
+		if gang := gangOf(spec, l.Run.Instance); gang != nil {
+			if bound := len(j.gangs[generation{l.Run.Job, gang.Name, l.Run.Generation}]); bound < int(gang.Min) {
+				j.w.fail("run %s is launched while %d of the %d members that start gang %s are bound", l.Run, bound, gang.Min, gang.Name)
+			}
 		}
 	}
 }
@@ -284,7 +296,7 @@ func sameAttributes(a, b map[string]string) bool {
 }
 
 func jobDifference(a, b *scheduler.JobImage) string {
-	if a.Job != b.Job {
+	if !reflect.DeepEqual(a.Job, b.Job) {
 		return fmt.Sprintf("job %+v\nand %+v", a.Job, b.Job)
 	}
 	for i := range max(len(a.Tasks), len(b.Tasks)) {

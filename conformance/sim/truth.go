@@ -126,7 +126,11 @@ func (t *truth) checkInstances() {
 	}
 	instances := map[instance]workload.RunID{}
 	counts := map[workload.JobID]uint32{}
-	generations := map[workload.JobID]uint32{}
+	type life struct {
+		job  workload.JobID
+		gang string
+	}
+	generations := map[life]uint32{}
 	for _, living := range t.living {
 		for _, l := range living {
 			key := instance{l.Run.Job, l.Run.Instance}
@@ -139,10 +143,23 @@ func (t *truth) checkInstances() {
 			if spec.MaxRunning > 0 && counts[l.Run.Job] > spec.MaxRunning {
 				t.w.fail("job %s has more than max_running, %d, runs", spec.Name, spec.MaxRunning)
 			}
-			if g := generations[l.Run.Job]; spec.Gang && g != 0 && g != l.Run.Generation {
-				t.w.fail("gang %s lives in generations %d and %d", spec.Name, g, l.Run.Generation)
+			if gang := gangOf(spec, l.Run.Instance); gang != nil {
+				of := life{l.Run.Job, gang.Name}
+				if g := generations[of]; g != 0 && g != l.Run.Generation {
+					t.w.fail("gang %s of job %s lives in generations %d and %d", gang.Name, spec.Name, g, l.Run.Generation)
+				}
+				generations[of] = l.Run.Generation
 			}
-			generations[l.Run.Job] = l.Run.Generation
 		}
 	}
+}
+
+// gangOf finds the gang that an instance is in; nil: none.
+func gangOf(spec *workload.JobSpec, instance uint32) *workload.Gang {
+	for _, g := range spec.Gangs() {
+		if _, member := g.Rank(instance); member {
+			return &g
+		}
+	}
+	return nil
 }

@@ -252,7 +252,7 @@ func (u *users) draw() *workload.JobSpec {
 		s.Template.Needs = resource.Vector{resource.CPU: 50}
 		s.Template.Simulation = workload.Simulation{}
 	case 3, 4:
-		s.Gang = true
+		s.Gang = &workload.GangSpec{}
 	case 5:
 		s.MaxRunning = 1 + uint32(r.IntN(3))
 		s.Template.Simulation.Duration /= 4

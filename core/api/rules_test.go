@@ -48,7 +48,7 @@ priority: 5
 instances: 10
 preemptible: false
 batch: {max_retries: 0, max_running: 10, deadline: 600s}
-gang: {}
+gang: {groups: [{name: left, instances: "0-3,8", min_size: 2}, {name: right, instances: "4-7"}], topology: {key: rack, required: true}}
 backoff: {initial_delay: 2s, max_delay: 60s}
 task:
   command: [sleep, "5"]
@@ -100,6 +100,9 @@ func TestRulesRefuse(t *testing.T) {
 		{"no instances", `{name: a, instances: 0, batch: {}, task: {command: [x]}}`, "uint32.gte_lte", &pacelinev1.JobSpec{}},
 		{"daemon instances", `{name: a, instances: 2, daemon: {}, task: {command: [x]}}`, "job_spec.daemon_instances", &pacelinev1.JobSpec{}},
 		{"gang window", `{name: a, instances: 2, gang: {}, batch: {max_running: 1}, task: {command: [x]}}`, "job_spec.gang_window", &pacelinev1.JobSpec{}},
+		{"gang min size", `{name: a, instances: 2, gang: {min_size: 3}, batch: {}, task: {command: [x]}}`, "job_spec.gang_min_size", &pacelinev1.JobSpec{}},
+		{"gang of no size", `{name: a, gang: {min_size: 1, groups: [{name: a, instances: "0"}]}, batch: {}, task: {command: [x]}}`, "gang_spec.min_size", &pacelinev1.JobSpec{}},
+		{"groups of one name", `{name: a, gang: {groups: [{name: a, instances: "0"}, {name: a, instances: "0"}]}, batch: {}, task: {command: [x]}}`, "gang_spec.groups_unique", &pacelinev1.JobSpec{}},
 		{"negative cpu", `{name: a, batch: {}, task: {command: [x], resources: {cpu_milli: -1}}}`, "int64.gte_lte", &pacelinev1.JobSpec{}},
 		{"gpu and a half", `{name: a, batch: {}, task: {command: [x], resources: {gpu_milli: 1500}}}`, "task_resources.gpu_milli", &pacelinev1.JobSpec{}},
 		{"ports twice", `{name: a, batch: {}, task: {command: [x], resources: {ports: [{name: a}, {name: a}]}}}`, "task_resources.ports_unique", &pacelinev1.JobSpec{}},

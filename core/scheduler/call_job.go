@@ -132,8 +132,6 @@ func (s *State) checkSpec(spec *workload.JobSpec, size int) *Error {
 			"the spec is %d bytes; the limit is %d", size, MaxSpecBytes)
 	case spec.Instances > workload.MaxInstances:
 		return refuse(InvalidArgument, "spec.instances", "split the job", "%d instances are more than %d", spec.Instances, workload.MaxInstances)
-	case spec.Gang && spec.Instances > MaxGang:
-		return refuse(InvalidArgument, "spec.gang", "split the gang", "a gang of %d is larger than %d", spec.Instances, MaxGang)
 	case spec.Revocable && !spec.Preemptible:
 		return refuse(InvalidArgument, "spec.revocable", "make it preemptible, or leave revocable out", "revocable work may be ended at any time")
 	case len(spec.Overrides) > 0 && spec.Overrides[len(spec.Overrides)-1].Instance >= spec.Instances:
@@ -144,6 +142,11 @@ func (s *State) checkSpec(spec *workload.JobSpec, size int) *Error {
 	case s.instances+int(spec.Instances) > MaxInstancesInCell:
 		return refuse(ResourceExhausted, "spec.instances", "delete ended jobs or use another cell",
 			"the cell holds %d instances; %d more would pass its limit of %d", s.instances, spec.Instances, MaxInstancesInCell)
+	}
+	for _, g := range spec.Gangs() {
+		if g.Size > MaxGang {
+			return refuse(InvalidArgument, "spec.gang", "split the gang", "a gang of %d is larger than %d", g.Size, MaxGang)
+		}
 	}
 	if _, ok := s.pools.Pool(spec.Pool); !ok {
 		return refuse(NotFound, "spec.pool", "list the pools and choose one", "pool %s does not exist", spec.Pool)
@@ -165,16 +168,14 @@ func (s *State) checkSpec(spec *workload.JobSpec, size int) *Error {
 	return nil
 }
 
-// leastUnit is the least that every part of a job must be able to start with: the largest task, or the gang.
+// leastUnit is the least that every part of a job must be able to start with: the largest task, or what a gang starts with.
 func leastUnit(spec *workload.JobSpec) resource.Vector {
-	if spec.Gang {
-		total := spec.Template.Needs.Scale(int64(spec.Instances) - int64(len(spec.Overrides)))
-		for n := range spec.Overrides {
-			total = total.Add(needsOf(spec, &spec.Overrides[n]))
-		}
-		return total
-	}
 	unit := spec.Template.Needs
+	if spec.Gang != nil {
+		for _, g := range plannedJob(JobRecord{}, spec).gangs {
+			unit = unit.Max(g.starts)
+		}
+	}
 	for n := range spec.Overrides {
 		unit = unit.Max(needsOf(spec, &spec.Overrides[n]))
 	}
@@ -264,9 +265,9 @@ func (s *State) restartJob(caller Caller, cmd RestartJob) (Answer, *Error) {
 		return Answer{}, err
 	case j.Goal != GoalRun || j.State.Terminal():
 		return Answer{}, refuse(FailedPrecondition, "job", "submit it again instead", "job %s is %s", j.spec.Name, j.State)
-	case j.spec.Gang:
+	case j.spec.Gang != nil:
 		return Answer{}, refuse(FailedPrecondition, "job", "stop it and submit it again",
-			"job %s is a gang, whose members cannot be restarted one after the other", j.spec.Name)
+			"job %s has a gang, whose members cannot be restarted one after the other", j.spec.Name)
 	case j.budget().Limit == 0:
 		return Answer{}, refuse(FailedPrecondition, "job", "submit it with a max_unavailable of at least 1, or stop it and submit it again",
 			"job %s allows none of its instances to be taken down: its max_unavailable is 0", j.spec.Name)

@@ -48,7 +48,7 @@ func (s *State) enroll() {
 	}
 }
 
-func (j *job) runnable() bool { return j.Goal == GoalRun && !j.State.Terminal() && !j.gangFailed }
+func (j *job) runnable() bool { return j.Goal == GoalRun && !j.State.Terminal() }
 
 // window is how many more instances max_running lets live.
 func (j *job) window() (free int64, bounded bool) {
@@ -88,6 +88,9 @@ func (s *State) updateDemand(j *job) {
 	if j.runnable() {
 		free, bounded := j.window()
 		for _, c := range j.classes {
+			if g := c.gang; g != nil && (g.ending || g.finishing()) {
+				continue
+			}
 			n := int64(c.waiting)
 			if bounded {
 				n = min(n, max(free, 0))
@@ -104,41 +107,46 @@ func (s *State) updateDemand(j *job) {
 	s.demands(j, demand)
 }
 
+// updateEntries offers one thing at a time, since the queue holds one entry a job: the start of the first gang that is ready, then the loners,
+// one class after the other, then members that join gangs.
 func (s *State) updateEntries(j *job) {
 	q := s.queueOf(j.spec)
-	if j.spec.Gang {
-		s.updateGangEntry(j, q)
+	if !j.runnable() {
+		s.leaveQueue(j)
 		return
 	}
-	if j.runnable() {
-		for _, c := range j.classes { // one class after the other: the queue holds one entry a job
-			if n := c.wanted(); n > 0 && !c.blocked {
-				s.offer(q, c, &c.class.Needs, n)
-				return
-			}
+	for _, g := range j.gangs {
+		if g.ready() {
+			s.offer(q, g.classes[0], &g.starts, 1)
+			j.starting = g
+			return
+		}
+	}
+	if s.offerFrom(q, j.loners) {
+		return
+	}
+	for _, g := range j.gangs {
+		if g.growing() && s.offerFrom(q, g.classes) {
+			return
 		}
 	}
 	s.leaveQueue(j)
 }
 
-// updateGangEntry offers a gang as one piece: the sum of its members' needs, once.
-func (s *State) updateGangEntry(j *job, q *poolQueue) {
-	ready := j.runnable() && int(j.byState[workload.InstancePending]) == len(j.tasks) && len(j.tasks) > 0
-	for _, c := range j.classes {
-		ready = ready && !c.blocked
+func (s *State) offerFrom(q *poolQueue, classes []*jobClass) bool {
+	for _, c := range classes {
+		if n := c.wanted(); n > 0 && !c.blocked {
+			s.offer(q, c, &c.class.Needs, n)
+			return true
+		}
 	}
-	if !ready {
-		s.leaveQueue(j)
-		return
-	}
-	total := j.gangNeeds()
-	s.offer(q, j.classes[0], &total, 1)
+	return false
 }
 
 // offer puts what a job may start now into its pool's queue.
 func (s *State) offer(q *poolQueue, c *jobClass, needs *resource.Vector, n int64) {
 	j := c.job
-	j.offered = c
+	j.offered, j.starting = c, nil
 	err := q.queue.Set(admission.Entry{
 		Job: j.ID, Priority: j.spec.Priority, Sequence: j.Order, Needs: *needs, Count: int(n), NonPreemptible: !j.spec.Preemptible,
 		Owner: j.spec.Owner, Controller: j.spec.Controller,
@@ -151,17 +159,9 @@ func (s *State) offer(q *poolQueue, c *jobClass, needs *resource.Vector, n int64
 
 func (s *State) leaveQueue(j *job) {
 	if j.offered != nil {
-		j.offered = nil
+		j.offered, j.starting = nil, nil
 		s.queueOf(j.spec).queue.Remove(j.ID)
 	}
-}
-
-func (j *job) gangNeeds() resource.Vector {
-	var total resource.Vector
-	for _, c := range j.classes {
-		total = total.Add(c.total)
-	}
-	return total
 }
 
 // entitle recomputes entitlements when the tree or the capacity changed, and at the end of a period when the demand did.
@@ -215,14 +215,10 @@ func (s *State) admitPool(q *poolQueue) {
 // grant marks instances ADMITTED and sends them off to find hosts.
 func (s *State) grant(j *job, n int) {
 	switch {
-	case j.spec.Gang:
-		w := &placeWork{job: j, gang: true}
-		for _, c := range j.classes {
-			if instances := s.take(c, int(c.size()), nil); len(instances) > 0 {
-				w.parts = append(w.parts, placePart{class: c, instances: instances})
-			}
-		}
-		s.enqueue(w)
+	case j.starting != nil:
+		s.enqueue(s.starters(j.starting))
+	case j.offered.gang != nil:
+		s.enqueue(s.joiners(j.offered, n))
 	case j.daemonHome != nil:
 		for _, i := range s.take(j.offered, n, nil) {
 			s.enqueue(&placeWork{job: j, host: j.tasks[i].host, parts: []placePart{{class: j.offered, instances: []uint32{i}}}})

@@ -49,6 +49,11 @@ func (r Reader) Explain(id workload.JobID) (Explanation, bool) {
 	return e, true
 }
 
+// offers reports whether the class is what stands in the queue.
+func (j *job) offers(c *jobClass) bool {
+	return c == j.offered || (j.starting != nil && c.gang == j.starting)
+}
+
 func (j *job) whyBackingOff() []PendingReason {
 	if j.byState[workload.InstanceBackingOff] == 0 {
 		return nil
@@ -74,8 +79,16 @@ func (s *State) whyWaiting(c *jobClass) []PendingReason {
 	if waiting == 0 {
 		return nil
 	}
-	if window, bounded := j.window(); bounded && !j.spec.Gang {
-		if free := max(int(window), 0); free < waiting {
+	if window, bounded := j.window(); bounded {
+		free := max(int(window), 0)
+		if g := c.gang; g != nil && !g.growing() { // it starts whole or not at all
+			if free >= int(g.Min) {
+				free = waiting
+			} else {
+				free = 0
+			}
+		}
+		if free < waiting {
 			rest := PendingReason{
 				Kind: PendingWindow, Instances: waiting - free,
 				Message: fmt.Sprintf("max_running lets %s live at once", plural(int(j.spec.MaxRunning), "instance")),
@@ -105,9 +118,12 @@ func (s *State) whyClass(c *jobClass) PendingReason {
 	case c.blocked:
 		return whyRefused(&c.refusal, c.neverFits)
 	}
+	if c.gang != nil && c.gang.finishing() {
+		return PendingReason{Kind: PendingQueue, Message: "its gang is finishing, as a member has succeeded: nobody joins any more"}
+	}
 	q := s.queueOf(j.spec)
 	room, ok := s.room(q)
-	if !ok || c != j.offered {
+	if !ok || !j.offers(c) {
 		return PendingReason{Kind: PendingQueue, Message: "other instances of the job go first"}
 	}
 	standing, _ := q.queue.Explain(j.ID, &room)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
@@ -239,9 +238,8 @@ func (s *State) loadTask(j *job, r *TaskRecord) error {
 	}
 	t := &j.tasks[i]
 	class := j.classOf(i)
-	j.byState[workload.InstancePending]--
 	j.byRun[workload.RunNone]--
-	class.waiting--
+	class.moved(workload.InstancePending, r.State)
 	*t = task{
 		since: r.Since, placed: r.Placed, started: r.Started, notBefore: r.NotBefore, generation: r.Generation, run: r.Run,
 		failures: r.Failures, attempts: r.Attempts, config: r.Config, restart: r.Restart, exitCode: r.ExitCode, devices: r.Devices,
@@ -253,10 +251,10 @@ func (s *State) loadTask(j *job, r *TaskRecord) error {
 			return fmt.Errorf("job %s instance %d was on host %s, of which there is no record: restore the store from a backup", j.ID, i, r.Host)
 		}
 	}
-	j.byState[t.state]++
 	j.byRun[t.runState]++
-	if t.state == workload.InstancePending {
-		class.waiting++
+	if class.gang != nil {
+		class.gang.runMoved(workload.RunNone, t.runState)
+	} else if t.state == workload.InstancePending {
 		class.returned = append(class.returned, i)
 	}
 	if t.healthy && t.runState == workload.RunRunning {
@@ -298,7 +296,7 @@ func (s *State) catchUp(j *job, t *task) {
 func (s *State) remindOfTask(j *job, i uint32) {
 	t := &j.tasks[i]
 	switch {
-	case t.state == workload.InstanceBackingOff && !j.spec.Gang:
+	case t.state == workload.InstanceBackingOff:
 		s.setTimer(timer{at: t.notBefore, kind: timerBackoff, job: j, instance: i})
 	case t.runState == workload.RunPlaced || t.runState == workload.RunLaunching:
 		s.setTimer(timer{at: t.placed + int64(s.cfg.LaunchTimeout), kind: timerLaunch, job: j, instance: i, run: t.run})
@@ -334,20 +332,13 @@ func (s *State) finishLoad(j *job) {
 	if j.spec.Deadline > 0 && !j.State.Terminal() {
 		s.setTimer(timer{at: j.Created + int64(j.spec.Deadline), kind: timerDeadline, job: j})
 	}
-	if j.spec.Gang && j.Goal == GoalRun && !j.State.Terminal() && j.brokenGang() {
-		s.endGang(j, workload.ReasonGangFailed, workload.ReasonGangFailed)
-	}
-	if j.spec.Gang && len(j.tasks) > 0 && j.tasks[0].state == workload.InstancePending && j.tasks[0].notBefore > s.now {
-		s.holdGang(j, time.Duration(j.tasks[0].notBefore-s.now))
+	if j.Goal == GoalRun && !j.State.Terminal() {
+		for _, g := range j.gangs {
+			s.recoverGang(g)
+		}
 	}
 	s.touch(j)
 	s.jobMayEnd(j) // the last instance's end may have been recorded without the job's
-}
-
-// brokenGang reports whether the members are not where one another are: the core stopped between two groups of one gang.
-func (j *job) brokenGang() bool {
-	waiting := j.byState[workload.InstancePending]
-	return j.byState[workload.InstanceBackingOff]+j.byState[workload.InstanceFailed] > 0 || (waiting > 0 && int(waiting) < len(j.tasks))
 }
 
 func compareIdempotency(a, b IdempotencyRecord) int {

@@ -11,12 +11,15 @@ import (
 
 // placeWork is admitted work on its way to a shard: one part, or the parts of a gang that stand or fall together.
 type placeWork struct {
-	job   *job
-	parts []placePart
-	gang  bool
-	host  *hostState    // a daemon's; else nil
-	tried []*shardState // that refused it
-	plan  *planWork     // a dry run instead of a job's work
+	job      *job
+	parts    []placePart
+	together bool // all or none
+	// gang is whose start this is, with together, or whose members join it; nil: loners. The work is of one generation.
+	gang       *gang
+	generation uint32
+	host       *hostState    // a daemon's; else nil
+	tried      []*shardState // that refused it
+	plan       *planWork     // a dry run instead of a job's work
 }
 
 type placePart struct {
@@ -48,8 +51,11 @@ func (s *State) enqueue(w *placeWork) {
 	s.outboxed += w.tasks()
 }
 
-// outlived reports whether the job of some work was erased while the work was with a shard, or on its way there.
-func (s *State) outlived(w *placeWork) bool { return w.plan == nil && s.jobs[w.job.ID] != w.job }
+// outlived reports whether the job of some work was erased, or its gang began another generation, while the work was with a shard, or on its
+// way there.
+func (s *State) outlived(w *placeWork) bool {
+	return w.plan == nil && (s.jobs[w.job.ID] != w.job || (w.gang != nil && w.gang.generation() != w.generation))
+}
 
 // dispatch hands the outbox to the shards: one Place message for each that may take one more.
 func (s *State) dispatch() {
@@ -141,7 +147,7 @@ func (s *State) sendBatch(b *batch) {
 	m := shard.Place{Epoch: b.shard.epoch, Batch: b.id}
 	for _, w := range b.work {
 		for _, p := range w.parts {
-			r := shard.PlaceRequest{Class: p.class.class, Count: len(p.instances), Gang: w.gang, Seed: s.cfg.Seed, DryRun: w.plan != nil}
+			r := shard.PlaceRequest{Class: p.class.class, Count: len(p.instances), Gang: w.together, Seed: s.cfg.Seed, DryRun: w.plan != nil}
 			if w.host != nil {
 				r.Host = w.host.ID
 			}
@@ -174,7 +180,7 @@ func (s *State) placed(sh *shardState, r *shard.Placed) {
 			}
 		case w.plan != nil:
 			s.planned(sh, w, results)
-		case w.gang:
+		case w.together:
 			s.gangPlaced(sh, w, results)
 		default:
 			s.workPlaced(sh, w, &results[0])
@@ -272,7 +278,12 @@ func (s *State) gangPlaced(sh *shardState, w *placeWork, results []shard.PlaceRe
 		w.parts[n].class.delay = 0
 		for m, i := range w.parts[n].instances {
 			a := &results[n].Assignments[m]
-			s.startRun(w.job, i, s.hosts[a.Host], a)
+			s.bindRun(w.job, i, s.hosts[a.Host], a)
+		}
+	}
+	for n := range results {
+		for m, i := range w.parts[n].instances {
+			s.launchRun(w.job, i, results[n].Assignments[m].Lease)
 		}
 	}
 }

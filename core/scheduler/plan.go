@@ -62,7 +62,7 @@ func (s *State) sendPlan(p *planWork) {
 		room = room.Sub(c.class.Needs.Scale(admitted))
 		p.plan.Admitted += int(admitted)
 		p.open++
-		s.enqueue(&placeWork{plan: p, job: p.job, gang: p.job.spec.Gang, parts: []placePart{{class: c, instances: make([]uint32, n)}}})
+		s.enqueue(&placeWork{plan: p, job: p.job, together: c.gang != nil && !c.gang.Elastic(), parts: []placePart{{class: c, instances: make([]uint32, n)}}})
 	}
 	if p.open == 0 { // a daemon's hosts are found out when it runs
 		s.plans--

@@ -60,10 +60,18 @@ type (
 		Reason     workload.Reason
 		Generation uint32 // of the gang, or of the job; from 1
 		Failures   uint32 // of the gang
-		Restart    Restart
-		Created    int64
-		Started    int64 // first run RUNNING; 0: none yet
-		Finished   int64
+		// Gangs are the lives of the spec's groups, in their order. It is replaced, never changed, as a record is a value.
+		Gangs    []GangLife
+		Restart  Restart
+		Created  int64
+		Started  int64 // first run RUNNING; 0: none yet
+		Finished int64
+	}
+
+	// GangLife is what lasts of one gang among several of a job.
+	GangLife struct {
+		Generation uint32 // from 1
+		Failures   uint32
 	}
 
 	// TaskRecord is one instance with its present or last run. An instance without a record is PENDING and never ran.

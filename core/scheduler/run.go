@@ -5,7 +5,6 @@ import (
 
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/lifecycle"
-	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
@@ -16,11 +15,17 @@ type killCall = driver.Kill
 
 type ackToken = driver.Token
 
-// startRun binds an admitted instance to a host: from here on the run exists.
+// startRun binds an admitted instance to a host and has it launched.
 func (s *State) startRun(j *job, i uint32, h *hostState, a *shard.Assignment) {
+	s.bindRun(j, i, h, a)
+	s.launchRun(j, i, a.Lease)
+}
+
+// bindRun binds an admitted instance to a host: from here on the run exists.
+func (s *State) bindRun(j *job, i uint32, h *hostState, a *shard.Assignment) {
 	t := &j.tasks[i]
 	s.setHome(t, h)
-	t.generation = j.Generation
+	t.generation = j.generationOf(i)
 	t.run++
 	t.config = j.Config
 	t.restart = j.Restart.Number
@@ -34,7 +39,12 @@ func (s *State) startRun(j *job, i uint32, h *hostState, a *shard.Assignment) {
 		s.dirtyJob(j)
 	}
 	s.awaitLaunch(j, i, t.run)
-	h.shard.launches = append(h.shard.launches, shard.LaunchRun{Lease: a.Lease, HostID: h.ID, Launch: s.launch(j, i)})
+}
+
+// launchRun sends a bound run to its host. A gang's go when all that start together are bound, so that each can be told of the others.
+func (s *State) launchRun(j *job, i uint32, lease shard.Lease) {
+	h := j.tasks[i].host
+	h.shard.launches = append(h.shard.launches, shard.LaunchRun{Lease: lease, HostID: h.ID, Launch: s.launch(j, i)})
 }
 
 // status applies one word of a cluster about a run. It is the same for a first word, a repeated one and one that comes late.
@@ -136,8 +146,8 @@ func (s *State) settle(j *job, i uint32, end workload.RunState, reason workload.
 		s.set(j, i, workload.InstanceDone, end, reason) // also a member of a gang that has failed: nobody tries that again
 	case j.goal(i) == lifecycle.Stop:
 		s.set(j, i, workload.InstanceStopped, end, reason)
-	case j.spec.Gang:
-		s.settleGangMember(j, i, end, reason)
+	case j.gangOf(i) != nil:
+		s.settleMember(j.gangOf(i), i, end, reason)
 	default:
 		v := lifecycle.After(lifecycle.Ending{
 			Kind: j.spec.Kind, State: end, Reason: reason, Failures: t.failures, MaxRetries: j.spec.Retry.MaxRetries,
@@ -146,90 +156,19 @@ func (s *State) settle(j *job, i uint32, end workload.RunState, reason workload.
 			t.failures++
 		}
 		if v.State == workload.InstanceBackingOff {
-			t.attempts++
-			t.notBefore = s.now + int64(lifecycle.Backoff(j.spec.Retry, t.attempts, s.cfg.Seed, j.runID(i)))
-			s.setTimer(timer{at: t.notBefore, kind: timerBackoff, job: j, instance: i})
+			s.backOff(j, i)
 		}
 		s.set(j, i, v.State, end, reason)
 	}
 	s.jobMayEnd(j)
 }
 
-// settleGangMember ends a member. The first one that ends badly takes the others with it; when the last is gone the gang is tried again
-// as a whole, or given up.
-func (s *State) settleGangMember(j *job, i uint32, end workload.RunState, reason workload.Reason) {
-	if end == workload.RunSucceeded && j.spec.Kind == workload.Batch && !j.gangFailed {
-		s.set(j, i, workload.InstanceDone, end, reason)
-		return
-	}
-	s.set(j, i, workload.InstanceBackingOff, end, reason)
-	if !j.gangFailed {
-		if end == workload.RunFailed {
-			j.Failures++
-		}
-		s.endGang(j, reason, workload.ReasonGangFailed)
-		return
-	}
-	s.gangMayRestart(j)
-}
-
-// endGang ends this life of a gang: its live members are killed and keep why in their records (GANG_FAILED, PREEMPTED), and when the last of
-// them is gone the gang is tried again as a whole, or given up. cause is what the job shows meanwhile. A gang that is ending already goes on
-// doing so.
-func (s *State) endGang(j *job, cause, why workload.Reason) {
-	if j.gangFailed {
-		return
-	}
-	j.gangFailed = true
-	j.Reason = cause
-	s.dirtyJob(j)
-	for i := range j.tasks { // at most MaxGang
-		s.kill(j, uint32(i), why)
-	}
-	s.gangMayRestart(j)
-}
-
-// gangMayRestart begins the next generation once no member lives, or fails the job when its retries are used up.
-func (s *State) gangMayRestart(j *job) {
-	if !j.gangFailed || j.live > 0 || j.Goal != GoalRun {
-		return
-	}
-	if j.spec.Kind == workload.Batch && j.Failures > j.spec.Retry.MaxRetries {
-		j.gangFailed = false
-		for i := range j.tasks {
-			if t := &j.tasks[i]; t.state != workload.InstanceFailed {
-				s.set(j, uint32(i), workload.InstanceFailed, t.runState, t.reason)
-			}
-		}
-		s.jobMayEnd(j)
-		return
-	}
-	j.gangFailed = false
-	j.Generation++
-	j.Reason = workload.ReasonNone
-	s.dirtyJob(j)
-	attempts := uint32(0) // runs that were stable have begun anew, see runEnded
-	for i := range j.tasks {
-		attempts = max(attempts, j.tasks[i].attempts)
-	}
-	attempts++
-	delay := lifecycle.Backoff(j.spec.Retry, attempts, s.cfg.Seed, workload.RunID{Job: j.ID, Generation: j.Generation})
-	for i := range j.tasks {
-		t := &j.tasks[i]
-		t.attempts = attempts
-		t.notBefore = s.now + int64(delay)
-		s.set(j, uint32(i), workload.InstancePending, t.runState, t.reason)
-	}
-	s.holdGang(j, delay)
-}
-
-// holdGang keeps a gang that failed out of its queue for a delay, whatever happens.
-func (s *State) holdGang(j *job, delay time.Duration) {
-	for _, c := range j.classes {
-		s.block(c, delay)
-		c.held = true
-		c.refusal, c.neverFits = placement.Reasons{}, false
-	}
+// backOff sets when an instance whose run ended is tried again.
+func (s *State) backOff(j *job, i uint32) {
+	t := &j.tasks[i]
+	t.attempts++
+	t.notBefore = s.now + int64(lifecycle.Backoff(j.spec.Retry, t.attempts, s.cfg.Seed, j.runID(i)))
+	s.setTimer(timer{at: t.notBefore, kind: timerBackoff, job: j, instance: i})
 }
 
 // kill asks for the end of a live run and remembers why.

@@ -160,7 +160,11 @@ type job struct {
 	specBytes int
 	tasks     []task
 	classes   []*jobClass
-	offered   *jobClass // the one that stands in the pool's queue; nil: none
+	loners    []*jobClass // of the instances in no gang; classes has those of the gangs too
+	gangs     []*gang
+	spans     []gangSpan // by instance
+	offered   *jobClass  // the one that stands in the pool's queue; nil: none
+	starting  *gang      // offered is the start of this one; nil: single instances
 	byState   [workload.NumInstanceStates]uint32
 	byRun     [workload.NumRunStates]uint32
 	healthy   uint32
@@ -176,7 +180,6 @@ type job struct {
 	usage  resource.Vector // of its charged instances
 
 	sweep      int64                      // next instance to sweep; -1: no sweep
-	gangFailed bool                       // a member failed; the others are being killed
 	renewing   []uint32                   // instances down for a rolling restart, at most Restart.Batch
 	renewNext  uint32                     // next instance to look at for the restart
 	daemonHome map[workload.HostID]uint32 // a daemon's instance for each host that matched and is not forgotten
@@ -198,14 +201,15 @@ type spelled struct {
 // overridden needs or labels has one more.
 type jobClass struct {
 	job     *job
-	index   int
+	gang    *gang // nil: of loners
+	index   int   // in its gang, or among the loners
 	class   *placement.Class
 	members []uint32 // of classes above 0, sorted
-	// waiting instances are fresh.. (class 0: every instance from fresh on that no other class owns) and returned, in order of return.
+	// waiting loners are fresh.. (class 0: every instance from fresh on that no other class owns) and returned, in order of return. A gang's
+	// members are looked for by rank.
 	fresh    uint32
 	returned []uint32
 	waiting  uint32           // PENDING instances of the class
-	total    resource.Vector  // of a gang: the needs of all its members together
 	named    map[string]int64 // its needs by name, once launched
 
 	// After a refusal by every shard the class waits for room.

@@ -92,9 +92,7 @@ func (s *State) halt(j *job, i uint32) {
 		s.set(j, i, workload.InstanceStopped, t.runState, j.stopReason())
 		return
 	}
-	j.byState[t.state]--
-	j.byState[workload.InstanceStopped]++
-	j.classOf(i).waiting--
+	j.classOf(i).moved(t.state, workload.InstanceStopped)
 	t.state, t.reason = workload.InstanceStopped, j.stopReason()
 	s.touch(j)
 }

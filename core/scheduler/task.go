@@ -15,8 +15,7 @@ import (
 // plannedJob lays out no more of a job than placement asks of it: a plan of a million instances is as cheap as one of ten.
 func plannedJob(rec JobRecord, spec *workload.JobSpec) *job {
 	j := &job{JobRecord: rec, spec: spec, sweep: -1, planned: spec.Kind != workload.Daemon}
-	j.classes = []*jobClass{{job: j, class: placement.NewClass(rec.ID, spec, nil)}}
-	j.splitClasses()
+	j.layOutGangs()
 	return j
 }
 
@@ -33,42 +32,36 @@ func newJob(rec JobRecord, spec *workload.JobSpec, specBytes int) *job {
 	j.byRun[workload.RunNone] = uint32(len(j.tasks))
 	for _, c := range j.classes {
 		c.waiting = c.size()
-		c.returned = append(c.returned, c.members...)
-		c.total = c.class.Needs.Scale(int64(c.size()))
+		if c.gang == nil {
+			c.returned = append(c.returned, c.members...)
+		}
+	}
+	for _, g := range j.gangs {
+		g.byState[workload.InstancePending] = g.Size
+	}
+	if spec.Gang != nil && len(j.Gangs) != len(spec.Gang.Groups) {
+		j.Gangs = slices.Repeat([]GangLife{{Generation: 1}}, len(spec.Gang.Groups))
 	}
 	return j
-}
-
-// splitClasses gives every distinct set of overridden needs and labels a class of its own.
-func (j *job) splitClasses() {
-	byID := map[placement.ClassID]*jobClass{j.classes[0].class.ID: j.classes[0]}
-	for n := range j.spec.Overrides {
-		o := &j.spec.Overrides[n]
-		if o.Needs == nil && len(o.Labels) == 0 {
-			continue
-		}
-		class := placement.NewClass(j.ID, j.spec, o)
-		c, ok := byID[class.ID]
-		if !ok {
-			c = &jobClass{job: j, index: len(j.classes), class: class}
-			byID[class.ID] = c
-			j.classes = append(j.classes, c)
-		}
-		if c.index > 0 {
-			c.members = append(c.members, o.Instance)
-		}
-	}
 }
 
 func (c *jobClass) size() uint32 {
 	if c.index > 0 {
 		return uint32(len(c.members))
 	}
-	n := uint32(len(c.job.tasks))
-	if c.job.planned {
-		n = c.job.spec.Instances
+	j, unit := c.job, c.job.loners
+	n := uint32(len(j.tasks))
+	if j.planned {
+		n = j.spec.Instances
 	}
-	for _, other := range c.job.classes[1:] {
+	if c.gang != nil {
+		unit, n = c.gang.classes, c.gang.Size
+	} else {
+		for _, g := range j.gangs {
+			n -= g.Size
+		}
+	}
+	for _, other := range unit[1:] {
 		n -= uint32(len(other.members))
 	}
 	return n
@@ -76,12 +69,16 @@ func (c *jobClass) size() uint32 {
 
 // classOf costs a binary search per overridden class, of which most jobs have none.
 func (j *job) classOf(i uint32) *jobClass {
-	for _, c := range j.classes[1:] {
+	unit := j.loners
+	if g := j.gangOf(i); g != nil {
+		unit = g.classes
+	}
+	for _, c := range unit[1:] {
 		if n := sort.Search(len(c.members), func(n int) bool { return c.members[n] >= i }); n < len(c.members) && c.members[n] == i {
 			return c
 		}
 	}
-	return j.classes[0]
+	return unit[0]
 }
 
 func (j *job) override(i uint32) *workload.Override {
@@ -150,15 +147,12 @@ func (s *State) set(j *job, i uint32, state workload.InstanceState, run workload
 		(state == workload.InstancePending || t.state == workload.InstancePending)
 	ended := run.Traits().Terminal && live
 
-	j.byState[t.state]--
-	j.byState[state]++
+	class.moved(t.state, state)
 	j.byRun[t.runState]--
 	j.byRun[run]++
-	if t.state == workload.InstancePending {
-		class.waiting--
-	}
-	if state == workload.InstancePending {
-		class.waiting++
+	if class.gang != nil {
+		class.gang.runMoved(t.runState, run)
+	} else if state == workload.InstancePending {
 		class.comeBack(i)
 	}
 	t.state, t.runState, t.reason = state, run, reason
@@ -184,6 +178,22 @@ func (s *State) set(j *job, i uint32, state workload.InstanceState, run workload
 		if e := s.dirtyTask(j, i); ended {
 			e.ended = true
 		}
+	}
+}
+
+// moved keeps count of an instance that goes from one state to another.
+func (c *jobClass) moved(from, to workload.InstanceState) {
+	c.job.byState[from]--
+	c.job.byState[to]++
+	if from == workload.InstancePending {
+		c.waiting--
+	}
+	if to == workload.InstancePending {
+		c.waiting++
+	}
+	if c.gang != nil {
+		c.gang.byState[from]--
+		c.gang.byState[to]++
 	}
 }
 
@@ -253,7 +263,7 @@ func (s *State) touch(j *job) {
 	}
 }
 
-// take picks up to n waiting instances of the class, returned ones first, and marks them ADMITTED.
+// take picks up to n waiting instances of a class of loners, returned ones first, and marks them ADMITTED.
 func (s *State) take(c *jobClass, n int, into []uint32) []uint32 {
 	j := c.job
 	rest := c.returned
@@ -338,7 +348,7 @@ func devicesOf(set placement.DeviceSet, needs *resource.Vector) (devices []int, 
 
 // environment is what a run finds beside the variables that its host manager adds.
 func (j *job) environment(s *State, i uint32, o *workload.Override) map[string]string {
-	size := len(j.spec.Template.Env) + 8
+	size := len(j.spec.Template.Env) + 16
 	if o != nil {
 		size += len(o.Env)
 	}
@@ -351,10 +361,8 @@ func (j *job) environment(s *State, i uint32, o *workload.Override) map[string]s
 	env["PACELINE_POOL"] = j.spelled.pool
 	env["PACELINE_INSTANCE"] = strconv.Itoa(int(i))
 	env["PACELINE_INSTANCES"] = j.spelled.instances
-	if j.spec.Gang {
-		env["PACELINE_GANG_RANK"] = env["PACELINE_INSTANCE"]
-		env["PACELINE_GANG_SIZE"] = env["PACELINE_INSTANCES"]
-		env["PACELINE_GANG_GENERATION"] = strconv.Itoa(int(j.Generation))
+	if g := j.gangOf(i); g != nil {
+		s.gangEnvironment(g, i, env)
 	}
 	maps.Copy(env, j.spec.Template.Env)
 	if o != nil {

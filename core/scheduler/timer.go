@@ -172,8 +172,11 @@ func (s *State) backoffEnded(j *job, i uint32) {
 		return
 	}
 	t := &j.tasks[i]
-	if t.state != workload.InstanceBackingOff || t.notBefore > s.now || j.gangFailed {
+	if t.state != workload.InstanceBackingOff || t.notBefore > s.now {
 		return
+	}
+	if g := j.gangOf(i); g != nil && g.ending {
+		return // it waits for the others
 	}
 	s.set(j, i, workload.InstancePending, t.runState, t.reason)
 }

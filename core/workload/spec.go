@@ -45,7 +45,7 @@ type JobSpec struct {
 	Instances   uint32 // 0..N-1; 0 for a daemon, whose instances follow its hosts
 	Template    TaskTemplate
 	Overrides   []Override // sorted by Instance, one each
-	Gang        bool       // all instances are admitted, placed, restarted and killed as one
+	Gang        *GangSpec  // which instances go together; nil: none
 	MaxRunning  uint32     // never more live instances than this at once; 0: no window
 	Retry       RetryPolicy
 	Deadline    time.Duration // from acceptance; 0: none

@@ -15,12 +15,9 @@ import (
 func FromJob(job *workload.JobSpec, pool string, names *resource.Names) *pacelinev1.JobSpec {
 	out := &pacelinev1.JobSpec{
 		Name: job.Name, Pool: pool, Owner: job.Owner, Labels: job.Labels, Priority: job.Priority, Preemptible: &job.Preemptible,
-		Task: fromTask(&job.Template, names), Overrides: fromOverrides(job, names), Placement: fromPlacement(&job.Placement),
+		Task: fromTask(&job.Template, names), Overrides: fromOverrides(job, names), Gang: fromGang(job.Gang), Placement: fromPlacement(&job.Placement),
 		RunTime: fromDuration(job.RunTime), OnPreemption: job.OnPreemption.String(), Revocable: job.Revocable, Controller: job.Controller,
 		Backoff: &pacelinev1.BackoffSpec{InitialDelay: durationpb.New(job.Retry.Initial), MaxDelay: durationpb.New(job.Retry.Max)},
-	}
-	if job.Gang {
-		out.Gang = &pacelinev1.GangSpec{}
 	}
 	switch job.Kind {
 	case workload.Batch:

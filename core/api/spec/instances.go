@@ -9,7 +9,7 @@ import (
 )
 
 // Range is instances from First to Last, both included.
-type Range struct{ First, Last uint32 }
+type Range = workload.InstanceRange
 
 // maxRanges bounds the ranges of one list.
 const maxRanges = 4096
@@ -66,12 +66,17 @@ func FormatInstances(instances []uint32) string {
 		if b != nil {
 			b = append(b, ',')
 		}
-		b = strconv.AppendUint(b, uint64(instances[i]), 10)
-		if end > i {
-			b = append(b, '-')
-			b = strconv.AppendUint(b, uint64(instances[end]), 10)
-		}
+		b = appendRange(b, Range{First: instances[i], Last: instances[end]})
 		i = end + 1
 	}
 	return string(b)
+}
+
+func appendRange(b []byte, r Range) []byte {
+	b = strconv.AppendUint(b, uint64(r.First), 10)
+	if r.Last > r.First {
+		b = append(b, '-')
+		b = strconv.AppendUint(b, uint64(r.Last), 10)
+	}
+	return b
 }

@@ -46,7 +46,7 @@ func ToJob(in *pacelinev1.JobSpec, scope Scope) (*workload.JobSpec, error) {
 	}
 	out := &workload.JobSpec{
 		Name: in.GetName(), Pool: scope.Pool, Owner: in.GetOwner(), Labels: table(in.GetLabels()), Priority: in.GetPriority(),
-		Instances: DefaultInstances, Gang: in.GetGang() != nil,
+		Instances: DefaultInstances,
 	}
 	if out.Owner == "" {
 		out.Owner = scope.Owner
@@ -62,6 +62,10 @@ func ToJob(in *pacelinev1.JobSpec, scope Scope) (*workload.JobSpec, error) {
 		c.refuse(scope.Field+".instances", "must be between 1 and %d", workload.MaxInstances)
 	}
 	toSharing(c, in, out, scope.Field)
+	if out.Kind != workload.Daemon {
+		out.Gang = toGang(c, in.GetGang(), out, scope.Field+".gang")
+		checkGangWindow(c, out, scope.Field)
+	}
 	out.Retry.Initial, out.Retry.Max = toBackoff(c, in.GetBackoff(), scope.Field+".backoff")
 	out.Template = toTask(c, in.GetTask(), scope)
 	out.Placement = toPlacement(c, in.GetPlacement(), scope.Field+".placement")
@@ -97,9 +101,6 @@ func toKind(c *checker, in *pacelinev1.JobSpec, out *workload.JobSpec, field str
 		}
 		out.MaxRunning = kind.Batch.GetMaxRunning()
 		out.Deadline = toDuration(c, field+".batch.deadline", kind.Batch.GetDeadline(), 0)
-		if out.Gang && out.MaxRunning != 0 && out.MaxRunning < out.Instances {
-			c.refuse(field+".batch.max_running", "must not be below instances in a gang: it starts as a whole")
-		}
 	case *pacelinev1.JobSpec_Service:
 		out.Kind, out.MaxUnavailable = workload.Service, DefaultMaxUnavailable
 		if kind.Service != nil && kind.Service.MaxUnavailable != nil {
@@ -107,7 +108,7 @@ func toKind(c *checker, in *pacelinev1.JobSpec, out *workload.JobSpec, field str
 		}
 	case *pacelinev1.JobSpec_Daemon:
 		out.Kind = workload.Daemon
-		if in.Instances != nil || out.Gang || len(in.GetOverrides()) > 0 {
+		if in.Instances != nil || in.GetGang() != nil || len(in.GetOverrides()) > 0 {
 			c.refuse(field, "a daemon has one instance on every matching host: leave out instances, overrides and gang")
 		}
 		out.Instances = 0

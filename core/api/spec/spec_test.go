@@ -129,6 +129,21 @@ func TestBadJobs(t *testing.T) {
 		{"override twice", job("overrides: [{instances: '3'}, {instances: '1-4'}]"), "spec.overrides[1].instances", "in overrides[0] already"},
 		{"override half gpu", job("overrides: [{instances: '3', resources: {gpu_milli: 1500}}]"), "spec.overrides[0].resources.gpu_milli", "multiple of 1000"},
 		{"too many overridden", "name: a\nbatch: {}\ninstances: 1000000\ntask: {command: [x]}\noverrides: [{instances: '0-10000'}]", "spec.overrides[0].instances", "more than 10000"},
+		{"group beyond", job("gang: {groups: [{name: a, instances: '3-10'}]}"), "spec.gang.groups[0].instances", "from 0 to 9"},
+		{"group words", job("gang: {groups: [{name: a, instances: all}]}"), "spec.gang.groups[0].instances", "not an instance number"},
+		{
+			"member twice", job("gang: {groups: [{name: a, instances: '0-3'}, {name: b, instances: '5,2'}]}"), "spec.gang.groups[1].instances",
+			"instance 2 is in group a and in group b",
+		},
+		{"groups of one name", job("gang: {groups: [{name: a, instances: '0'}, {name: a, instances: '1'}]}"), "spec.gang.groups[1].name", "another group's"},
+		{"group too small", job("gang: {groups: [{name: a, instances: '0-1', min_size: 3}]}"), "spec.gang.groups[0].min_size", "more than the 2"},
+		{"gang too small", job("gang: {min_size: 11}"), "spec.gang.min_size", "more than the 10"},
+		{"two sizes", job("gang: {min_size: 1, groups: [{name: a, instances: '0-1'}]}"), "spec.gang.min_size", "each of the groups"},
+		{"topology of nothing", job("gang: {topology: {required: true}}"), "spec.gang.topology.key", "for example rack"},
+		{
+			"narrow window", "name: a\nbatch: {max_running: 2}\ninstances: 10\ntask: {command: [x]}\ngang: {groups: [{name: a, instances: '0-3', min_size: 3}]}",
+			"spec.batch.max_running", "the 3 members that gang a",
+		},
 		{"no such instances", job("overrides: [{instances: '99999999999999999999'}]"), "spec.overrides[0].instances", "out of range"},
 	}
 	for _, c := range cases {
@@ -272,7 +287,7 @@ func drawJob(t *rapid.T) *pacelinev1.JobSpec {
 	job.Controller = rapid.Bool().Draw(t, "controller")
 	job.Revocable = job.GetBatch() != nil && rapid.Bool().Draw(t, "revocable")
 	if rapid.Bool().Draw(t, "gang") {
-		job.Gang = &pacelinev1.GangSpec{}
+		job.Gang = drawGang(t, instances)
 	}
 	for i := range instances {
 		if i%3 == 0 && rapid.IntRange(0, 9).Draw(t, "overridden") == 0 {
@@ -284,6 +299,22 @@ func drawJob(t *rapid.T) *pacelinev1.JobSpec {
 		}
 	}
 	return job
+}
+
+func drawGang(t *rapid.T, instances uint32) *pacelinev1.GangSpec {
+	g := &pacelinev1.GangSpec{}
+	if rapid.Bool().Draw(t, "topology") {
+		g.Topology = &pacelinev1.GangTopology{Key: "rack", Required: rapid.Bool().Draw(t, "required")}
+	}
+	if instances < 5 || rapid.Bool().Draw(t, "whole") {
+		g.MinSize = rapid.Uint32Range(0, instances).Draw(t, "min_size")
+		return g
+	}
+	g.Groups = []*pacelinev1.GangGroup{
+		{Name: "left", Instances: rapid.SampledFrom([]string{"0", "2,0-1", "0-1,1-2"}).Draw(t, "left")},
+		{Name: "right", Instances: "3-4", MinSize: rapid.Uint32Range(0, 2).Draw(t, "right's min_size")},
+	}
+	return g
 }
 
 // TestJobRoundTrip: what is accepted is written back as a spec that the rules accept, that means the same, and that is written

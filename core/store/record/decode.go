@@ -147,7 +147,7 @@ func (d *decoder) job() scheduler.Record {
 	d.unmarshal(&m)
 	id, err := d.keys.ParseJob(d.key)
 	d.check(err)
-	return scheduler.JobRecord{
+	r := scheduler.JobRecord{
 		ID: id, Order: m.GetOrder(), Version: m.GetVersion(), Config: m.GetConfig(),
 		Caller: scheduler.Caller{Principal: m.GetCaller().GetPrincipal(), Tenant: m.GetCaller().GetTenant()},
 		Goal:   enum(d, m.GetGoal(), scheduler.GoalRun, scheduler.GoalDelete, "goal"), GoalReason: d.reason(m.GetGoalReason()),
@@ -156,6 +156,10 @@ func (d *decoder) job() scheduler.Record {
 		Restart: scheduler.Restart{Number: m.GetRestartNumber(), Batch: m.GetRestartBatch(), Grace: time.Duration(m.GetRestartGrace())},
 		Created: m.GetCreated(), Started: m.GetStarted(), Finished: m.GetFinished(),
 	}
+	for _, g := range m.GetGangs() {
+		r.Gangs = append(r.Gangs, scheduler.GangLife{Generation: g.GetGeneration(), Failures: g.GetFailures()})
+	}
+	return r
 }
 
 func (d *decoder) reason(v uint32) workload.Reason {
@@ -275,7 +279,7 @@ func (d *decoder) spec() scheduler.Record {
 	s := &workload.JobSpec{
 		Name: m.GetName(), Pool: d.id(m.GetPool()), Owner: m.GetOwner(), Labels: table(m.GetLabels()),
 		Kind: enum(d, m.GetKind(), workload.Batch, workload.Daemon, "kind of job"), Priority: m.GetPriority(), Instances: m.GetInstances(),
-		Template: d.template(m.GetTemplate()), Gang: m.GetGang(), MaxRunning: m.GetMaxRunning(),
+		Template: d.template(m.GetTemplate()), Gang: d.gang(&m), MaxRunning: m.GetMaxRunning(),
 		Retry: workload.RetryPolicy{
 			MaxRetries: m.GetMaxRetries(), Initial: time.Duration(m.GetInitialBackoff()), Max: time.Duration(m.GetMaxBackoff()),
 		},
@@ -302,6 +306,35 @@ func (d *decoder) spec() scheduler.Record {
 		s.Overrides = append(s.Overrides, out)
 	}
 	return scheduler.SpecRecord{Job: job, Config: config, Spec: s, Size: len(d.raw)}
+}
+
+// gang reads specs of before gangs had settings, too.
+func (d *decoder) gang(m *recordpb.Spec) *workload.GangSpec {
+	if !m.GetGang() {
+		return nil
+	}
+	p := m.GetGangs()
+	g := &workload.GangSpec{
+		MinSize: p.GetMinSize(), Topology: workload.GangTopology{Key: p.GetTopologyKey(), Required: p.GetTopologyRequired()},
+	}
+	for _, group := range p.GetGroups() {
+		out := workload.GangGroup{Name: group.GetName(), MinSize: group.GetMinSize()}
+		bounds := group.GetBounds()
+		last := int64(-2)
+		if len(bounds) == 0 {
+			d.fail("gang %q has no members", out.Name)
+		}
+		for n := 0; n < len(bounds); n += 2 {
+			if n+1 == len(bounds) || int64(bounds[n]) <= last+1 || bounds[n+1] < bounds[n] || bounds[n+1] >= m.GetInstances() {
+				d.fail("the members of gang %q are out of place", out.Name)
+				return nil
+			}
+			last = int64(bounds[n+1])
+			out.Instances = append(out.Instances, workload.InstanceRange{First: bounds[n], Last: bounds[n+1]})
+		}
+		g.Groups = append(g.Groups, out)
+	}
+	return g
 }
 
 // maxUnavailable reads specs of before there was a choice, too.

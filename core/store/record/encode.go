@@ -59,12 +59,16 @@ func limitsToProto(l *respool.Limits) []*recordpb.Limit {
 }
 
 func jobToProto(r *scheduler.JobRecord) *recordpb.Job {
-	return &recordpb.Job{
+	m := &recordpb.Job{
 		Order: r.Order, Version: r.Version, Config: r.Config, Caller: &recordpb.Caller{Principal: r.Caller.Principal, Tenant: r.Caller.Tenant},
 		Goal: uint32(r.Goal), GoalReason: uint32(r.GoalReason), State: uint32(r.State), Reason: uint32(r.Reason), Generation: r.Generation,
 		Failures: r.Failures, RestartNumber: r.Restart.Number, RestartBatch: r.Restart.Batch, RestartGrace: int64(r.Restart.Grace),
 		Created: r.Created, Started: r.Started, Finished: r.Finished,
 	}
+	for _, g := range r.Gangs {
+		m.Gangs = append(m.Gangs, &recordpb.GangLife{Generation: g.Generation, Failures: g.Failures})
+	}
+	return m
 }
 
 // taskToProto overwrites every field of m, which is reused.
@@ -117,7 +121,7 @@ func changesToProto(r *scheduler.ChangesRecord, m *recordpb.Changes) {
 func specToProto(s *workload.JobSpec) *recordpb.Spec {
 	m := &recordpb.Spec{
 		Name: s.Name, Pool: s.Pool[:], Owner: s.Owner, Labels: s.Labels, Kind: uint32(s.Kind), Priority: s.Priority, Instances: s.Instances,
-		Template: templateToProto(&s.Template), Gang: s.Gang, MaxRunning: s.MaxRunning, MaxRetries: s.Retry.MaxRetries,
+		Template: templateToProto(&s.Template), Gang: s.Gang != nil, Gangs: gangToProto(s.Gang), MaxRunning: s.MaxRunning, MaxRetries: s.Retry.MaxRetries,
 		InitialBackoff: int64(s.Retry.Initial), MaxBackoff: int64(s.Retry.Max), Deadline: int64(s.Deadline), Preemptible: s.Preemptible,
 		Placement: placementToProto(&s.Placement), RunTime: int64(s.RunTime), OnPreemption: uint32(s.OnPreemption),
 		MaxUnavailable: s.MaxUnavailable + 1, Revocable: s.Revocable, Controller: s.Controller,
@@ -131,6 +135,22 @@ func specToProto(s *workload.JobSpec) *recordpb.Spec {
 			}
 		}
 		m.Overrides = append(m.Overrides, p)
+	}
+	return m
+}
+
+// gangToProto says nothing of a whole job that is one rigid gang, as before there were others.
+func gangToProto(g *workload.GangSpec) *recordpb.Gang {
+	if g == nil || (len(g.Groups) == 0 && g.MinSize == 0 && g.Topology == workload.GangTopology{}) {
+		return nil
+	}
+	m := &recordpb.Gang{MinSize: g.MinSize, TopologyKey: g.Topology.Key, TopologyRequired: g.Topology.Required}
+	for n := range g.Groups {
+		p := &recordpb.GangGroup{Name: g.Groups[n].Name, MinSize: g.Groups[n].MinSize}
+		for _, r := range g.Groups[n].Instances {
+			p.Bounds = append(p.Bounds, r.First, r.Last)
+		}
+		m.Groups = append(m.Groups, p)
 	}
 	return m
 }

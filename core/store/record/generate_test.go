@@ -124,11 +124,12 @@ func (s source) limits() (l respool.Limits) {
 func (s source) spec() scheduler.SpecRecord {
 	spec := &workload.JobSpec{
 		Name: s.text(), Pool: s.id(), Owner: s.text(), Labels: s.labels(), Kind: between(s, workload.Batch, workload.Daemon), Priority: s.signed(),
-		Instances: rapid.Uint32Range(0, workload.MaxInstances).Draw(s.t, "instances"), Template: s.template(), Gang: s.bool(), MaxRunning: s.number(),
+		Instances: rapid.Uint32Range(0, workload.MaxInstances).Draw(s.t, "instances"), Template: s.template(), MaxRunning: s.number(),
 		Retry:    workload.RetryPolicy{MaxRetries: s.number(), Initial: s.span(), Max: s.span()},
 		Deadline: s.span(), Preemptible: s.bool(), Placement: s.placement(),
 		RunTime: s.span(), OnPreemption: between(s, 0, workload.PreemptKill), MaxUnavailable: s.instance(), Revocable: s.bool(), Controller: s.bool(),
 	}
+	spec.Gang = s.gang(spec.Instances)
 	for n := range min(spec.Instances, rapid.Uint32Range(0, 3).Draw(s.t, "overrides")) {
 		o := workload.Override{Instance: n, Command: s.texts(), Env: s.labels(), Labels: s.labels()}
 		if s.bool() {
@@ -138,6 +139,23 @@ func (s source) spec() scheduler.SpecRecord {
 		spec.Overrides = append(spec.Overrides, o)
 	}
 	return scheduler.SpecRecord{Job: s.job(), Config: s.number(), Spec: spec}
+}
+
+func (s source) gang(instances uint32) *workload.GangSpec {
+	if s.bool() {
+		return nil
+	}
+	g := &workload.GangSpec{MinSize: s.number()}
+	if s.bool() {
+		g.Topology = workload.GangTopology{Key: s.text(), Required: s.bool()}
+	}
+	if instances > 10 && s.bool() {
+		g.Groups = []workload.GangGroup{
+			{Name: s.text(), Instances: []workload.InstanceRange{{First: 1, Last: 1}, {First: 3, Last: 5}}, MinSize: s.number()},
+			{Name: s.text(), Instances: []workload.InstanceRange{{First: 7, Last: 9}}},
+		}
+	}
+	return g
 }
 
 func (s source) template() workload.TaskTemplate {

@@ -65,9 +65,12 @@ func samples() []sample {
 		{"spec-tcp", scheduler.SpecRecord{Job: sampleJob, Config: 4, Spec: &workload.JobSpec{
 			Kind: workload.Service, Template: workload.TaskTemplate{Health: &workload.HealthCheck{TCP: &workload.TCPCheck{Port: "web"}}},
 		}}, &recordpb.Spec{}},
+		{"spec-gang", scheduler.SpecRecord{Job: sampleJob, Config: 5, Spec: &workload.JobSpec{ // as written before gangs had settings
+			Kind: workload.Batch, Instances: 4, Gang: &workload.GangSpec{},
+		}}, &recordpb.Spec{}},
 		{"job", scheduler.JobRecord{
 			ID: sampleJob, Order: 9, Version: 8, Config: 2, Caller: scheduler.Caller{Principal: "ada", Tenant: "lab"}, Goal: scheduler.GoalStop,
-			GoalReason: workload.ReasonStopRequested, State: workload.JobStopping, Reason: workload.ReasonDeadline, Generation: 2, Failures: 1,
+			GoalReason: workload.ReasonStopRequested, State: workload.JobStopping, Reason: workload.ReasonDeadline, Generation: 2, Failures: 1, Gangs: []scheduler.GangLife{{Generation: 4, Failures: 3}},
 			Restart: scheduler.Restart{Number: 3, Batch: 4, Grace: time.Second}, Created: sampleTime, Started: sampleTime + 1, Finished: sampleTime + 2,
 		}, &recordpb.Job{}},
 		{"task", sampleTask(), &recordpb.Task{}},
@@ -96,7 +99,12 @@ func sampleSpec() *workload.JobSpec {
 	constraint := workload.Constraint{Key: "arch", Op: workload.OpIn, Values: []string{"arm64", "x86"}}
 	return &workload.JobSpec{
 		Name: "train", Pool: samplePool, Owner: "ada", Labels: map[string]string{"team": "lab", "app": "x"}, Kind: workload.Batch, Priority: -4,
-		Instances: 300, Gang: true, MaxRunning: 20, Retry: workload.RetryPolicy{MaxRetries: 3, Initial: time.Second, Max: time.Minute},
+		Instances: 300, MaxRunning: 20,
+		Gang: &workload.GangSpec{
+			MinSize: 2, Groups: []workload.GangGroup{{Name: "left", Instances: []workload.InstanceRange{{First: 0, Last: 3}, {First: 8, Last: 8}}, MinSize: 3}},
+			Topology: workload.GangTopology{Key: "rack", Required: true},
+		},
+		Retry:    workload.RetryPolicy{MaxRetries: 3, Initial: time.Second, Max: time.Minute},
 		Deadline: time.Hour, Preemptible: true, RunTime: time.Minute, OnPreemption: workload.PreemptKill, MaxUnavailable: 3, Revocable: true,
 		Controller: true,
 		Template: workload.TaskTemplate{

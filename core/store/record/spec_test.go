@@ -26,10 +26,13 @@ var apiSpecs = map[string]string{
 		"task": {"command": ["x"], "env": {}, "resources": {"ports": []}},
 		"placement": {"constraints": [], "affinities": []}
 	}`,
-	"bare service":  `{"name": "a", "instances": 3, "service": {}, "task": {"command": ["x"]}}`,
-	"daemon":        `{"name": "a", "daemon": {}, "task": {"command": ["x"], "resources": {"cpu_milli": 10}}}`,
-	"extended":      `{"name": "a", "batch": {"max_running": 3}, "task": {"command": ["x"], "resources": {"extended": {"nvidia.com/nic": 2}}}}`,
-	"gang":          `{"name": "a", "instances": 4, "gang": {}, "batch": {"max_retries": 0}, "task": {"command": ["x"]}}`,
+	"bare service": `{"name": "a", "instances": 3, "service": {}, "task": {"command": ["x"]}}`,
+	"daemon":       `{"name": "a", "daemon": {}, "task": {"command": ["x"], "resources": {"cpu_milli": 10}}}`,
+	"extended":     `{"name": "a", "batch": {"max_running": 3}, "task": {"command": ["x"], "resources": {"extended": {"nvidia.com/nic": 2}}}}`,
+	"gang":         `{"name": "a", "instances": 4, "gang": {}, "batch": {"max_retries": 0}, "task": {"command": ["x"]}}`,
+	"gangs": `{"name": "a", "instances": 12, "batch": {}, "task": {"command": ["x"]}, "gang": {
+		"groups": [{"name": "left", "instances": "8,0-2,3", "min_size": 2}, {"name": "right", "instances": "4-7"}], "topology": {"key": "rack"}
+	}}`,
 	"empty command": `{"name": "a", "instances": 2, "batch": {}, "task": {"command": ["x", ""], "env": {"A": ""}}}`,
 	"overrides": `{
 		"name": "a",

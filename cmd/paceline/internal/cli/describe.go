@@ -80,8 +80,8 @@ func (a *app) describeJob(p *output.Printer, job *pacelinev1.Job) error {
 
 func kindLine(job *pacelinev1.Job) string {
 	parts := []string{output.Enum(job.GetSummary().GetKind())}
-	if job.GetSpec().GetGang() != nil {
-		parts = append(parts, "gang")
+	if gang := job.GetSpec().GetGang(); gang != nil {
+		parts = append(parts, gangLine(gang))
 	}
 	if n := job.GetSpec().GetBatch().GetMaxRunning(); n > 0 {
 		parts = append(parts, fmt.Sprintf("at most %d at once", n))
@@ -91,6 +91,24 @@ func kindLine(job *pacelinev1.Job) string {
 		parts = append(parts, "not preemptible")
 	}
 	return strings.Join(parts, ", ")
+}
+
+func gangLine(g *pacelinev1.GangSpec) string {
+	line := "gang"
+	switch {
+	case len(g.GetGroups()) > 0:
+		line = output.Plural(uint32(len(g.GetGroups())), "gang")
+	case g.GetMinSize() > 0:
+		line += fmt.Sprintf(" of at least %d", g.GetMinSize())
+	}
+	if t := g.GetTopology(); t != nil {
+		word := "preferably in one "
+		if t.GetRequired() {
+			word = "in one "
+		}
+		line += " " + word + t.GetKey()
+	}
+	return line
 }
 
 func runCounts(n *pacelinev1.RunCounts) string {

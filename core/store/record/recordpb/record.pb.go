@@ -476,7 +476,7 @@ type Spec struct {
 	Template *Template `protobuf:"bytes,8,opt,name=template" json:"template,omitempty"`
 	// Exceptions, by instance.
 	Overrides []*Override `protobuf:"bytes,9,rep,name=overrides" json:"overrides,omitempty"`
-	// Whether it is a gang.
+	// Whether it is a gang, or has gangs.
 	Gang bool `protobuf:"varint,10,opt,name=gang" json:"gang,omitempty"`
 	// Live instances at once.
 	MaxRunning uint32 `protobuf:"varint,11,opt,name=max_running,json=maxRunning" json:"max_running,omitempty"`
@@ -501,7 +501,9 @@ type Spec struct {
 	// Whether it runs on slack.
 	Revocable bool `protobuf:"varint,21,opt,name=revocable" json:"revocable,omitempty"`
 	// Whether it directs others.
-	Controller    bool `protobuf:"varint,22,opt,name=controller" json:"controller,omitempty"`
+	Controller bool `protobuf:"varint,22,opt,name=controller" json:"controller,omitempty"`
+	// Its gangs, when gang is set and there is more to say.
+	Gangs         *Gang `protobuf:"bytes,30,opt,name=gangs" json:"gangs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -690,6 +692,150 @@ func (x *Spec) GetController() bool {
 	return false
 }
 
+func (x *Spec) GetGangs() *Gang {
+	if x != nil {
+		return x.Gangs
+	}
+	return nil
+}
+
+// Gang is workload.GangSpec.
+type Gang struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its groups.
+	Groups []*GangGroup `protobuf:"bytes,1,rep,name=groups" json:"groups,omitempty"`
+	// How many start together.
+	MinSize uint32 `protobuf:"varint,2,opt,name=min_size,json=minSize" json:"min_size,omitempty"`
+	// The attribute that makes domains.
+	TopologyKey string `protobuf:"bytes,3,opt,name=topology_key,json=topologyKey" json:"topology_key,omitempty"`
+	// Whether one domain is a must.
+	TopologyRequired bool `protobuf:"varint,4,opt,name=topology_required,json=topologyRequired" json:"topology_required,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *Gang) Reset() {
+	*x = Gang{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Gang) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Gang) ProtoMessage() {}
+
+func (x *Gang) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Gang.ProtoReflect.Descriptor instead.
+func (*Gang) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Gang) GetGroups() []*GangGroup {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *Gang) GetMinSize() uint32 {
+	if x != nil {
+		return x.MinSize
+	}
+	return 0
+}
+
+func (x *Gang) GetTopologyKey() string {
+	if x != nil {
+		return x.TopologyKey
+	}
+	return ""
+}
+
+func (x *Gang) GetTopologyRequired() bool {
+	if x != nil {
+		return x.TopologyRequired
+	}
+	return false
+}
+
+// GangGroup is workload.GangGroup.
+type GangGroup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Name string `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
+	// First and last instance of each range, in turn.
+	Bounds []uint32 `protobuf:"varint,2,rep,packed,name=bounds" json:"bounds,omitempty"`
+	// How many start together.
+	MinSize       uint32 `protobuf:"varint,3,opt,name=min_size,json=minSize" json:"min_size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GangGroup) Reset() {
+	*x = GangGroup{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GangGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GangGroup) ProtoMessage() {}
+
+func (x *GangGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GangGroup.ProtoReflect.Descriptor instead.
+func (*GangGroup) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GangGroup) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GangGroup) GetBounds() []uint32 {
+	if x != nil {
+		return x.Bounds
+	}
+	return nil
+}
+
+func (x *GangGroup) GetMinSize() uint32 {
+	if x != nil {
+		return x.MinSize
+	}
+	return 0
+}
+
 // Template is workload.TaskTemplate.
 type Template struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -721,7 +867,7 @@ type Template struct {
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[6]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -733,7 +879,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[6]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -746,7 +892,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Template) GetCommand() []string {
@@ -839,7 +985,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[7]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -851,7 +997,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[7]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -864,7 +1010,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Port) GetName() string {
@@ -906,7 +1052,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[8]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -918,7 +1064,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[8]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -931,7 +1077,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HealthCheck) GetExec() []string {
@@ -1009,7 +1155,7 @@ type Override struct {
 
 func (x *Override) Reset() {
 	*x = Override{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[9]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1167,7 @@ func (x *Override) String() string {
 func (*Override) ProtoMessage() {}
 
 func (x *Override) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[9]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1180,7 @@ func (x *Override) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Override.ProtoReflect.Descriptor instead.
 func (*Override) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Override) GetInstance() uint32 {
@@ -1097,7 +1243,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[10]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1255,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[10]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1268,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Placement) GetStrategy() string {
@@ -1196,7 +1342,7 @@ type Constraint struct {
 
 func (x *Constraint) Reset() {
 	*x = Constraint{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[11]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1354,7 @@ func (x *Constraint) String() string {
 func (*Constraint) ProtoMessage() {}
 
 func (x *Constraint) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[11]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1367,7 @@ func (x *Constraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Constraint.ProtoReflect.Descriptor instead.
 func (*Constraint) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Constraint) GetKey() string {
@@ -1258,7 +1404,7 @@ type Preference struct {
 
 func (x *Preference) Reset() {
 	*x = Preference{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[12]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1416,7 @@ func (x *Preference) String() string {
 func (*Preference) ProtoMessage() {}
 
 func (x *Preference) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[12]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1429,7 @@ func (x *Preference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preference.ProtoReflect.Descriptor instead.
 func (*Preference) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{12}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Preference) GetConstraint() *Constraint {
@@ -1317,7 +1463,7 @@ type Affinity struct {
 
 func (x *Affinity) Reset() {
 	*x = Affinity{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[13]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1475,7 @@ func (x *Affinity) String() string {
 func (*Affinity) ProtoMessage() {}
 
 func (x *Affinity) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[13]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1488,7 @@ func (x *Affinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
 func (*Affinity) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{13}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Affinity) GetSelector() map[string]string {
@@ -1386,7 +1532,7 @@ type Spread struct {
 
 func (x *Spread) Reset() {
 	*x = Spread{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[14]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1544,7 @@ func (x *Spread) String() string {
 func (*Spread) ProtoMessage() {}
 
 func (x *Spread) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[14]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1557,7 @@ func (x *Spread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spread.ProtoReflect.Descriptor instead.
 func (*Spread) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{14}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Spread) GetTopology() string {
@@ -1462,14 +1608,16 @@ type Job struct {
 	// When its first run was RUNNING.
 	Started int64 `protobuf:"fixed64,15,opt,name=started" json:"started,omitempty"`
 	// When it ended.
-	Finished      int64 `protobuf:"fixed64,16,opt,name=finished" json:"finished,omitempty"`
+	Finished int64 `protobuf:"fixed64,16,opt,name=finished" json:"finished,omitempty"`
+	// Lives of its groups.
+	Gangs         []*GangLife `protobuf:"bytes,30,rep,name=gangs" json:"gangs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[15]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1629,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[15]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1642,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{15}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Job) GetOrder() uint64 {
@@ -1609,6 +1757,68 @@ func (x *Job) GetFinished() int64 {
 	return 0
 }
 
+func (x *Job) GetGangs() []*GangLife {
+	if x != nil {
+		return x.Gangs
+	}
+	return nil
+}
+
+// GangLife is scheduler.GangLife.
+type GangLife struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its generation.
+	Generation uint32 `protobuf:"varint,1,opt,name=generation" json:"generation,omitempty"`
+	// Its failures.
+	Failures      uint32 `protobuf:"varint,2,opt,name=failures" json:"failures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GangLife) Reset() {
+	*x = GangLife{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GangLife) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GangLife) ProtoMessage() {}
+
+func (x *GangLife) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GangLife.ProtoReflect.Descriptor instead.
+func (*GangLife) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GangLife) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *GangLife) GetFailures() uint32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
 // Task is scheduler.TaskRecord; its job and instance are in its key.
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1658,7 +1868,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[16]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1880,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[16]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1893,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{16}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Task) GetGeneration() uint32 {
@@ -1857,7 +2067,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[17]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1869,7 +2079,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[17]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1882,7 +2092,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{17}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Run) GetGeneration() uint32 {
@@ -1997,7 +2207,7 @@ type Host struct {
 
 func (x *Host) Reset() {
 	*x = Host{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[18]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2009,7 +2219,7 @@ func (x *Host) String() string {
 func (*Host) ProtoMessage() {}
 
 func (x *Host) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[18]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +2232,7 @@ func (x *Host) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Host.ProtoReflect.Descriptor instead.
 func (*Host) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{18}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Host) GetCluster() string {
@@ -2129,7 +2339,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[19]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2351,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[19]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2364,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{19}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Device) GetModel() string {
@@ -2192,7 +2402,7 @@ type Idempotency struct {
 
 func (x *Idempotency) Reset() {
 	*x = Idempotency{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[20]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2414,7 @@ func (x *Idempotency) String() string {
 func (*Idempotency) ProtoMessage() {}
 
 func (x *Idempotency) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[20]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2427,7 @@ func (x *Idempotency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Idempotency.ProtoReflect.Descriptor instead.
 func (*Idempotency) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{20}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Idempotency) GetPrincipal() string {
@@ -2273,7 +2483,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[21]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2285,7 +2495,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[21]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2298,7 +2508,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{21}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Changes) GetChanges() []*Change {
@@ -2355,7 +2565,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[22]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2367,7 +2577,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[22]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2380,7 +2590,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{22}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Change) GetKind() uint32 {
@@ -2560,7 +2770,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x11revocable_percent\x18\x13 \x01(\rR\x10revocablePercent\"7\n" +
 	"\x05Limit\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x1a\n" +
-	"\bquantity\x18\x02 \x01(\x03R\bquantity\"\xc3\x06\n" +
+	"\bquantity\x18\x02 \x01(\x03R\bquantity\"\xf3\x06\n" +
 	"\x04Spec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\fR\x04pool\x12\x14\n" +
@@ -2589,10 +2799,20 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\trevocable\x18\x15 \x01(\bR\trevocable\x12\x1e\n" +
 	"\n" +
 	"controller\x18\x16 \x01(\bR\n" +
-	"controller\x1a9\n" +
+	"controller\x12.\n" +
+	"\x05gangs\x18\x1e \x01(\v2\x18.paceline.record.v1.GangR\x05gangs\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x89\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa8\x01\n" +
+	"\x04Gang\x125\n" +
+	"\x06groups\x18\x01 \x03(\v2\x1d.paceline.record.v1.GangGroupR\x06groups\x12\x19\n" +
+	"\bmin_size\x18\x02 \x01(\rR\aminSize\x12!\n" +
+	"\ftopology_key\x18\x03 \x01(\tR\vtopologyKey\x12+\n" +
+	"\x11topology_required\x18\x04 \x01(\bR\x10topologyRequired\"R\n" +
+	"\tGangGroup\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06bounds\x18\x02 \x03(\rR\x06bounds\x12\x19\n" +
+	"\bmin_size\x18\x03 \x01(\rR\aminSize\"\x89\x05\n" +
 	"\bTemplate\x12\x18\n" +
 	"\acommand\x18\x01 \x03(\tR\acommand\x127\n" +
 	"\x03env\x18\x02 \x03(\v2%.paceline.record.v1.Template.EnvEntryR\x03env\x120\n" +
@@ -2670,7 +2890,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
 	"\x06Spread\x12\x1a\n" +
 	"\btopology\x18\x01 \x01(\tR\btopology\x12\x19\n" +
-	"\bmax_skew\x18\x02 \x01(\rR\amaxSkew\"\xe1\x03\n" +
+	"\bmax_skew\x18\x02 \x01(\rR\amaxSkew\"\x95\x04\n" +
 	"\x03Job\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
@@ -2691,7 +2911,13 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\rrestart_grace\x18\r \x01(\x03R\frestartGrace\x12\x18\n" +
 	"\acreated\x18\x0e \x01(\x10R\acreated\x12\x18\n" +
 	"\astarted\x18\x0f \x01(\x10R\astarted\x12\x1a\n" +
-	"\bfinished\x18\x10 \x01(\x10R\bfinished\"\x81\x04\n" +
+	"\bfinished\x18\x10 \x01(\x10R\bfinished\x122\n" +
+	"\x05gangs\x18\x1e \x03(\v2\x1c.paceline.record.v1.GangLifeR\x05gangs\"F\n" +
+	"\bGangLife\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\rR\n" +
+	"generation\x12\x1a\n" +
+	"\bfailures\x18\x02 \x01(\rR\bfailures\"\x81\x04\n" +
 	"\x04Task\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\rR\n" +
@@ -2800,7 +3026,7 @@ func file_paceline_record_v1_record_proto_rawDescGZIP() []byte {
 	return file_paceline_record_v1_record_proto_rawDescData
 }
 
-var file_paceline_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_paceline_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_paceline_record_v1_record_proto_goTypes = []any{
 	(*Vector)(nil),      // 0: paceline.record.v1.Vector
 	(*Caller)(nil),      // 1: paceline.record.v1.Caller
@@ -2808,64 +3034,70 @@ var file_paceline_record_v1_record_proto_goTypes = []any{
 	(*Pool)(nil),        // 3: paceline.record.v1.Pool
 	(*Limit)(nil),       // 4: paceline.record.v1.Limit
 	(*Spec)(nil),        // 5: paceline.record.v1.Spec
-	(*Template)(nil),    // 6: paceline.record.v1.Template
-	(*Port)(nil),        // 7: paceline.record.v1.Port
-	(*HealthCheck)(nil), // 8: paceline.record.v1.HealthCheck
-	(*Override)(nil),    // 9: paceline.record.v1.Override
-	(*Placement)(nil),   // 10: paceline.record.v1.Placement
-	(*Constraint)(nil),  // 11: paceline.record.v1.Constraint
-	(*Preference)(nil),  // 12: paceline.record.v1.Preference
-	(*Affinity)(nil),    // 13: paceline.record.v1.Affinity
-	(*Spread)(nil),      // 14: paceline.record.v1.Spread
-	(*Job)(nil),         // 15: paceline.record.v1.Job
-	(*Task)(nil),        // 16: paceline.record.v1.Task
-	(*Run)(nil),         // 17: paceline.record.v1.Run
-	(*Host)(nil),        // 18: paceline.record.v1.Host
-	(*Device)(nil),      // 19: paceline.record.v1.Device
-	(*Idempotency)(nil), // 20: paceline.record.v1.Idempotency
-	(*Changes)(nil),     // 21: paceline.record.v1.Changes
-	(*Change)(nil),      // 22: paceline.record.v1.Change
-	nil,                 // 23: paceline.record.v1.Spec.LabelsEntry
-	nil,                 // 24: paceline.record.v1.Template.EnvEntry
-	nil,                 // 25: paceline.record.v1.Template.LabelsEntry
-	nil,                 // 26: paceline.record.v1.Override.EnvEntry
-	nil,                 // 27: paceline.record.v1.Override.LabelsEntry
-	nil,                 // 28: paceline.record.v1.Affinity.SelectorEntry
-	nil,                 // 29: paceline.record.v1.Host.AttributesEntry
+	(*Gang)(nil),        // 6: paceline.record.v1.Gang
+	(*GangGroup)(nil),   // 7: paceline.record.v1.GangGroup
+	(*Template)(nil),    // 8: paceline.record.v1.Template
+	(*Port)(nil),        // 9: paceline.record.v1.Port
+	(*HealthCheck)(nil), // 10: paceline.record.v1.HealthCheck
+	(*Override)(nil),    // 11: paceline.record.v1.Override
+	(*Placement)(nil),   // 12: paceline.record.v1.Placement
+	(*Constraint)(nil),  // 13: paceline.record.v1.Constraint
+	(*Preference)(nil),  // 14: paceline.record.v1.Preference
+	(*Affinity)(nil),    // 15: paceline.record.v1.Affinity
+	(*Spread)(nil),      // 16: paceline.record.v1.Spread
+	(*Job)(nil),         // 17: paceline.record.v1.Job
+	(*GangLife)(nil),    // 18: paceline.record.v1.GangLife
+	(*Task)(nil),        // 19: paceline.record.v1.Task
+	(*Run)(nil),         // 20: paceline.record.v1.Run
+	(*Host)(nil),        // 21: paceline.record.v1.Host
+	(*Device)(nil),      // 22: paceline.record.v1.Device
+	(*Idempotency)(nil), // 23: paceline.record.v1.Idempotency
+	(*Changes)(nil),     // 24: paceline.record.v1.Changes
+	(*Change)(nil),      // 25: paceline.record.v1.Change
+	nil,                 // 26: paceline.record.v1.Spec.LabelsEntry
+	nil,                 // 27: paceline.record.v1.Template.EnvEntry
+	nil,                 // 28: paceline.record.v1.Template.LabelsEntry
+	nil,                 // 29: paceline.record.v1.Override.EnvEntry
+	nil,                 // 30: paceline.record.v1.Override.LabelsEntry
+	nil,                 // 31: paceline.record.v1.Affinity.SelectorEntry
+	nil,                 // 32: paceline.record.v1.Host.AttributesEntry
 }
 var file_paceline_record_v1_record_proto_depIdxs = []int32{
 	0,  // 0: paceline.record.v1.Pool.reservation:type_name -> paceline.record.v1.Vector
 	4,  // 1: paceline.record.v1.Pool.limits:type_name -> paceline.record.v1.Limit
 	4,  // 2: paceline.record.v1.Pool.user_limits:type_name -> paceline.record.v1.Limit
-	23, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
-	6,  // 4: paceline.record.v1.Spec.template:type_name -> paceline.record.v1.Template
-	9,  // 5: paceline.record.v1.Spec.overrides:type_name -> paceline.record.v1.Override
-	10, // 6: paceline.record.v1.Spec.placement:type_name -> paceline.record.v1.Placement
-	24, // 7: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
-	0,  // 8: paceline.record.v1.Template.needs:type_name -> paceline.record.v1.Vector
-	7,  // 9: paceline.record.v1.Template.ports:type_name -> paceline.record.v1.Port
-	8,  // 10: paceline.record.v1.Template.health:type_name -> paceline.record.v1.HealthCheck
-	25, // 11: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
-	26, // 12: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
-	0,  // 13: paceline.record.v1.Override.needs:type_name -> paceline.record.v1.Vector
-	27, // 14: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
-	11, // 15: paceline.record.v1.Placement.constraints:type_name -> paceline.record.v1.Constraint
-	12, // 16: paceline.record.v1.Placement.preferences:type_name -> paceline.record.v1.Preference
-	13, // 17: paceline.record.v1.Placement.affinities:type_name -> paceline.record.v1.Affinity
-	14, // 18: paceline.record.v1.Placement.spreads:type_name -> paceline.record.v1.Spread
-	11, // 19: paceline.record.v1.Preference.constraint:type_name -> paceline.record.v1.Constraint
-	28, // 20: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
-	1,  // 21: paceline.record.v1.Job.caller:type_name -> paceline.record.v1.Caller
-	29, // 22: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
-	0,  // 23: paceline.record.v1.Host.capacity:type_name -> paceline.record.v1.Vector
-	0,  // 24: paceline.record.v1.Host.foreign:type_name -> paceline.record.v1.Vector
-	19, // 25: paceline.record.v1.Host.devices:type_name -> paceline.record.v1.Device
-	22, // 26: paceline.record.v1.Changes.changes:type_name -> paceline.record.v1.Change
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	26, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
+	8,  // 4: paceline.record.v1.Spec.template:type_name -> paceline.record.v1.Template
+	11, // 5: paceline.record.v1.Spec.overrides:type_name -> paceline.record.v1.Override
+	12, // 6: paceline.record.v1.Spec.placement:type_name -> paceline.record.v1.Placement
+	6,  // 7: paceline.record.v1.Spec.gangs:type_name -> paceline.record.v1.Gang
+	7,  // 8: paceline.record.v1.Gang.groups:type_name -> paceline.record.v1.GangGroup
+	27, // 9: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
+	0,  // 10: paceline.record.v1.Template.needs:type_name -> paceline.record.v1.Vector
+	9,  // 11: paceline.record.v1.Template.ports:type_name -> paceline.record.v1.Port
+	10, // 12: paceline.record.v1.Template.health:type_name -> paceline.record.v1.HealthCheck
+	28, // 13: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
+	29, // 14: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
+	0,  // 15: paceline.record.v1.Override.needs:type_name -> paceline.record.v1.Vector
+	30, // 16: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
+	13, // 17: paceline.record.v1.Placement.constraints:type_name -> paceline.record.v1.Constraint
+	14, // 18: paceline.record.v1.Placement.preferences:type_name -> paceline.record.v1.Preference
+	15, // 19: paceline.record.v1.Placement.affinities:type_name -> paceline.record.v1.Affinity
+	16, // 20: paceline.record.v1.Placement.spreads:type_name -> paceline.record.v1.Spread
+	13, // 21: paceline.record.v1.Preference.constraint:type_name -> paceline.record.v1.Constraint
+	31, // 22: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
+	1,  // 23: paceline.record.v1.Job.caller:type_name -> paceline.record.v1.Caller
+	18, // 24: paceline.record.v1.Job.gangs:type_name -> paceline.record.v1.GangLife
+	32, // 25: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
+	0,  // 26: paceline.record.v1.Host.capacity:type_name -> paceline.record.v1.Vector
+	0,  // 27: paceline.record.v1.Host.foreign:type_name -> paceline.record.v1.Vector
+	22, // 28: paceline.record.v1.Host.devices:type_name -> paceline.record.v1.Device
+	25, // 29: paceline.record.v1.Changes.changes:type_name -> paceline.record.v1.Change
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_paceline_record_v1_record_proto_init() }
@@ -2879,7 +3111,7 @@ func file_paceline_record_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_record_v1_record_proto_rawDesc), len(file_paceline_record_v1_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

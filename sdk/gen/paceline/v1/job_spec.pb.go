@@ -49,7 +49,7 @@ type JobSpec struct {
 	//	*JobSpec_Service
 	//	*JobSpec_Daemon
 	Kind isJobSpec_Kind `protobuf_oneof:"kind"`
-	// When set, all instances are admitted, placed, restarted and ended as one.
+	// When set, all instances, or those of each group, are admitted, placed, preempted, restarted and ended as one.
 	Gang *GangSpec `protobuf:"bytes,20,opt,name=gang,proto3" json:"gang,omitempty"`
 	// What every instance runs and needs.
 	Task *TaskSpec `protobuf:"bytes,21,opt,name=task,proto3" json:"task,omitempty"`
@@ -421,9 +421,16 @@ func (*DaemonSpec) Descriptor() ([]byte, []int) {
 	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{3}
 }
 
-// GangSpec holds the settings of gangs.
+// GangSpec says which instances go together: all of them, or those of each group. A gang of which a member ends badly is ended, and tried
+// again as a whole; an elastic one, with a min_size, only when fewer than that are left.
 type GangSpec struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Gangs of their own inside the job. Instances in no group are on their own. Default: the whole job is one gang.
+	Groups []*GangGroup `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	// How many start together at least; the others join one by one while there is room. Default: all.
+	MinSize uint32 `protobuf:"varint,2,opt,name=min_size,json=minSize,proto3" json:"min_size,omitempty"`
+	// Where each gang should stay together. Default: anywhere.
+	Topology      *GangTopology `protobuf:"bytes,3,opt,name=topology,proto3" json:"topology,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -458,6 +465,146 @@ func (*GangSpec) Descriptor() ([]byte, []int) {
 	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{4}
 }
 
+func (x *GangSpec) GetGroups() []*GangGroup {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *GangSpec) GetMinSize() uint32 {
+	if x != nil {
+		return x.MinSize
+	}
+	return 0
+}
+
+func (x *GangSpec) GetTopology() *GangTopology {
+	if x != nil {
+		return x.Topology
+	}
+	return nil
+}
+
+// GangGroup is one gang of a job that has several.
+type GangGroup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name, unique in the job: a DNS label.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The instances, such as 0-3,8. An instance may be in one group only.
+	Instances string `protobuf:"bytes,2,opt,name=instances,proto3" json:"instances,omitempty"`
+	// How many start together at least; the others join one by one while there is room. Default: all.
+	MinSize       uint32 `protobuf:"varint,3,opt,name=min_size,json=minSize,proto3" json:"min_size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GangGroup) Reset() {
+	*x = GangGroup{}
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GangGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GangGroup) ProtoMessage() {}
+
+func (x *GangGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GangGroup.ProtoReflect.Descriptor instead.
+func (*GangGroup) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GangGroup) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GangGroup) GetInstances() string {
+	if x != nil {
+		return x.Instances
+	}
+	return ""
+}
+
+func (x *GangGroup) GetMinSize() uint32 {
+	if x != nil {
+		return x.MinSize
+	}
+	return 0
+}
+
+// GangTopology keeps a gang within one domain.
+type GangTopology struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The attribute whose values are the domains; host is the host itself, cluster its cluster.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Whether the gang may start in a single domain only. Otherwise one is tried first, and then as few as possible.
+	Required      bool `protobuf:"varint,2,opt,name=required,proto3" json:"required,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GangTopology) Reset() {
+	*x = GangTopology{}
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GangTopology) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GangTopology) ProtoMessage() {}
+
+func (x *GangTopology) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GangTopology.ProtoReflect.Descriptor instead.
+func (*GangTopology) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GangTopology) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *GangTopology) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
 // BackoffSpec spaces retries: the delay before retry n is min(max_delay, initial_delay * 2^(n-1)), spread by up to a quarter.
 type BackoffSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -471,7 +618,7 @@ type BackoffSpec struct {
 
 func (x *BackoffSpec) Reset() {
 	*x = BackoffSpec{}
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[5]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -483,7 +630,7 @@ func (x *BackoffSpec) String() string {
 func (*BackoffSpec) ProtoMessage() {}
 
 func (x *BackoffSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[5]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -496,7 +643,7 @@ func (x *BackoffSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackoffSpec.ProtoReflect.Descriptor instead.
 func (*BackoffSpec) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{5}
+	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BackoffSpec) GetInitialDelay() *durationpb.Duration {
@@ -536,7 +683,7 @@ type TaskSpec struct {
 
 func (x *TaskSpec) Reset() {
 	*x = TaskSpec{}
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[6]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -548,7 +695,7 @@ func (x *TaskSpec) String() string {
 func (*TaskSpec) ProtoMessage() {}
 
 func (x *TaskSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[6]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -561,7 +708,7 @@ func (x *TaskSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskSpec.ProtoReflect.Descriptor instead.
 func (*TaskSpec) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{6}
+	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TaskSpec) GetCommand() []string {
@@ -632,7 +779,7 @@ type Override struct {
 
 func (x *Override) Reset() {
 	*x = Override{}
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[7]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -644,7 +791,7 @@ func (x *Override) String() string {
 func (*Override) ProtoMessage() {}
 
 func (x *Override) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[7]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -657,7 +804,7 @@ func (x *Override) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Override.ProtoReflect.Descriptor instead.
 func (*Override) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{7}
+	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Override) GetInstances() string {
@@ -720,7 +867,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[8]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +879,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[8]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +892,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{8}
+	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HealthCheck) GetCheck() isHealthCheck_Check {
@@ -846,7 +993,7 @@ type ExecCheck struct {
 
 func (x *ExecCheck) Reset() {
 	*x = ExecCheck{}
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[9]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +1005,7 @@ func (x *ExecCheck) String() string {
 func (*ExecCheck) ProtoMessage() {}
 
 func (x *ExecCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[9]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -871,7 +1018,7 @@ func (x *ExecCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecCheck.ProtoReflect.Descriptor instead.
 func (*ExecCheck) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{9}
+	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExecCheck) GetCommand() []string {
@@ -894,7 +1041,7 @@ type HttpCheck struct {
 
 func (x *HttpCheck) Reset() {
 	*x = HttpCheck{}
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[10]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +1053,7 @@ func (x *HttpCheck) String() string {
 func (*HttpCheck) ProtoMessage() {}
 
 func (x *HttpCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[10]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +1066,7 @@ func (x *HttpCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HttpCheck.ProtoReflect.Descriptor instead.
 func (*HttpCheck) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{10}
+	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HttpCheck) GetPort() string {
@@ -947,7 +1094,7 @@ type TcpCheck struct {
 
 func (x *TcpCheck) Reset() {
 	*x = TcpCheck{}
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[11]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1106,7 @@ func (x *TcpCheck) String() string {
 func (*TcpCheck) ProtoMessage() {}
 
 func (x *TcpCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[11]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1119,7 @@ func (x *TcpCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TcpCheck.ProtoReflect.Descriptor instead.
 func (*TcpCheck) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{11}
+	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TcpCheck) GetPort() string {
@@ -997,7 +1144,7 @@ type Simulation struct {
 
 func (x *Simulation) Reset() {
 	*x = Simulation{}
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[12]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1156,7 @@ func (x *Simulation) String() string {
 func (*Simulation) ProtoMessage() {}
 
 func (x *Simulation) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_spec_proto_msgTypes[12]
+	mi := &file_paceline_v1_job_spec_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1169,7 @@ func (x *Simulation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Simulation.ProtoReflect.Descriptor instead.
 func (*Simulation) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{12}
+	return file_paceline_v1_job_spec_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Simulation) GetDuration() *durationpb.Duration {
@@ -1050,7 +1197,7 @@ var File_paceline_v1_job_spec_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_job_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x1apaceline/v1/job_spec.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a paceline/v1/placement_spec.proto\x1a\x1apaceline/v1/resource.proto\"\xae\x0e\n" +
+	"\x1apaceline/v1/job_spec.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a paceline/v1/placement_spec.proto\x1a\x1apaceline/v1/resource.proto\"\xb1\x10\n" +
 	"\aJobSpec\x12<\n" +
 	"\x04name\x18\x01 \x01(\tB(\xbaH%r#\x18?2\x1f^[a-z0-9]([a-z0-9-]*[a-z0-9])?$R\x04name\x12M\n" +
 	"\x04pool\x18\x02 \x01(\tB9\xbaH6\xd8\x01\x01r1\x18\x80\x042,^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$R\x04pool\x12\x1e\n" +
@@ -1076,10 +1223,11 @@ const file_paceline_v1_job_spec_proto_rawDesc = "" +
 	"controller\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\x9d\x05\xbaH\x99\x05\x1a\xd1\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xa0\a\xbaH\x9c\a\x1a\xd1\x01\n" +
 	"\x19job_spec.daemon_instances\x12Ya daemon has one instance on every matching host: leave out instances, overrides and gang\x1aY!has(this.daemon) || !(has(this.instances) || has(this.gang) || size(this.overrides) > 0)\x1a\xcb\x01\n" +
-	"\x1ejob_spec.revocable_preemptible\x12Xrevocable work may be ended at any time: set preemptible to true, or leave revocable out\x1aO!this.revocable || (has(this.preemptible) ? this.preemptible : has(this.batch))\x1a\xf4\x01\n" +
-	"\x14job_spec.gang_window\x12Mbatch.max_running must not be below instances in a gang: it starts as a whole\x1a\x8c\x01!has(this.gang) || !has(this.batch) || this.batch.max_running == 0u || this.batch.max_running >= (has(this.instances) ? this.instances : 1u)B\r\n" +
+	"\x1ejob_spec.revocable_preemptible\x12Xrevocable work may be ended at any time: set preemptible to true, or leave revocable out\x1aO!this.revocable || (has(this.preemptible) ? this.preemptible : has(this.batch))\x1a\xdb\x02\n" +
+	"\x14job_spec.gang_window\x12gbatch.max_running must not be below what a gang starts together: gang.min_size, or instances without it\x1a\xd9\x01!has(this.gang) || size(this.gang.groups) > 0 || !has(this.batch) || this.batch.max_running == 0u || this.batch.max_running >= (this.gang.min_size > 0u ? this.gang.min_size : has(this.instances) ? this.instances : 1u)\x1a\x99\x01\n" +
+	"\x16job_spec.gang_min_size\x12)gang.min_size must not be above instances\x1aT!has(this.gang) || this.gang.min_size <= (has(this.instances) ? this.instances : 1u)B\r\n" +
 	"\x04kind\x12\x05\xbaH\x02\b\x01B\f\n" +
 	"\n" +
 	"_instancesB\x0e\n" +
@@ -1096,9 +1244,21 @@ const file_paceline_v1_job_spec_proto_rawDesc = "" +
 	"\xbaH\a*\x05\x18\x80\x80\x80\x02H\x00R\x0emaxUnavailable\x88\x01\x01B\x12\n" +
 	"\x10_max_unavailable\"\f\n" +
 	"\n" +
-	"DaemonSpec\"\n" +
-	"\n" +
-	"\bGangSpec\"\xa5\x01\n" +
+	"DaemonSpec\"\x87\x03\n" +
+	"\bGangSpec\x12\x9b\x01\n" +
+	"\x06groups\x18\x01 \x03(\v2\x16.paceline.v1.GangGroupBk\xbaHh\xba\x01_\n" +
+	"\x17gang_spec.groups_unique\x12&two groups must not have the same name\x1a\x1cthis.map(g, g.name).unique()\x92\x01\x03\x10\x80\bR\x06groups\x12\x19\n" +
+	"\bmin_size\x18\x02 \x01(\rR\aminSize\x125\n" +
+	"\btopology\x18\x03 \x01(\v2\x19.paceline.v1.GangTopologyR\btopology:\x8a\x01\xbaH\x86\x01\x1a\x83\x01\n" +
+	"\x12gang_spec.min_size\x12>give each of the groups its own min_size, and none to the gang\x1a-size(this.groups) == 0 || this.min_size == 0u\"\xb4\x01\n" +
+	"\tGangGroup\x12<\n" +
+	"\x04name\x18\x01 \x01(\tB(\xbaH%r#\x18?2\x1f^[a-z0-9]([a-z0-9-]*[a-z0-9])?$R\x04name\x12N\n" +
+	"\tinstances\x18\x02 \x01(\tB0\xbaH-r+\x18\x80 2&^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$R\tinstances\x12\x19\n" +
+	"\bmin_size\x18\x03 \x01(\rR\aminSize\"H\n" +
+	"\fGangTopology\x12\x1c\n" +
+	"\x03key\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xfd\x01R\x03key\x12\x1a\n" +
+	"\brequired\x18\x02 \x01(\bR\brequired\"\xa5\x01\n" +
 	"\vBackoffSpec\x12N\n" +
 	"\rinitial_delay\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x05*\x00R\finitialDelay\x12F\n" +
 	"\tmax_delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x05*\x00R\bmaxDelay\"\x9a\a\n" +
@@ -1173,66 +1333,70 @@ func file_paceline_v1_job_spec_proto_rawDescGZIP() []byte {
 	return file_paceline_v1_job_spec_proto_rawDescData
 }
 
-var file_paceline_v1_job_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_paceline_v1_job_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_paceline_v1_job_spec_proto_goTypes = []any{
 	(*JobSpec)(nil),             // 0: paceline.v1.JobSpec
 	(*BatchSpec)(nil),           // 1: paceline.v1.BatchSpec
 	(*ServiceSpec)(nil),         // 2: paceline.v1.ServiceSpec
 	(*DaemonSpec)(nil),          // 3: paceline.v1.DaemonSpec
 	(*GangSpec)(nil),            // 4: paceline.v1.GangSpec
-	(*BackoffSpec)(nil),         // 5: paceline.v1.BackoffSpec
-	(*TaskSpec)(nil),            // 6: paceline.v1.TaskSpec
-	(*Override)(nil),            // 7: paceline.v1.Override
-	(*HealthCheck)(nil),         // 8: paceline.v1.HealthCheck
-	(*ExecCheck)(nil),           // 9: paceline.v1.ExecCheck
-	(*HttpCheck)(nil),           // 10: paceline.v1.HttpCheck
-	(*TcpCheck)(nil),            // 11: paceline.v1.TcpCheck
-	(*Simulation)(nil),          // 12: paceline.v1.Simulation
-	nil,                         // 13: paceline.v1.JobSpec.LabelsEntry
-	nil,                         // 14: paceline.v1.TaskSpec.EnvEntry
-	nil,                         // 15: paceline.v1.TaskSpec.LabelsEntry
-	nil,                         // 16: paceline.v1.Override.EnvEntry
-	nil,                         // 17: paceline.v1.Override.LabelsEntry
-	(*PlacementSpec)(nil),       // 18: paceline.v1.PlacementSpec
-	(*durationpb.Duration)(nil), // 19: google.protobuf.Duration
-	(*TaskResources)(nil),       // 20: paceline.v1.TaskResources
-	(*Quantities)(nil),          // 21: paceline.v1.Quantities
+	(*GangGroup)(nil),           // 5: paceline.v1.GangGroup
+	(*GangTopology)(nil),        // 6: paceline.v1.GangTopology
+	(*BackoffSpec)(nil),         // 7: paceline.v1.BackoffSpec
+	(*TaskSpec)(nil),            // 8: paceline.v1.TaskSpec
+	(*Override)(nil),            // 9: paceline.v1.Override
+	(*HealthCheck)(nil),         // 10: paceline.v1.HealthCheck
+	(*ExecCheck)(nil),           // 11: paceline.v1.ExecCheck
+	(*HttpCheck)(nil),           // 12: paceline.v1.HttpCheck
+	(*TcpCheck)(nil),            // 13: paceline.v1.TcpCheck
+	(*Simulation)(nil),          // 14: paceline.v1.Simulation
+	nil,                         // 15: paceline.v1.JobSpec.LabelsEntry
+	nil,                         // 16: paceline.v1.TaskSpec.EnvEntry
+	nil,                         // 17: paceline.v1.TaskSpec.LabelsEntry
+	nil,                         // 18: paceline.v1.Override.EnvEntry
+	nil,                         // 19: paceline.v1.Override.LabelsEntry
+	(*PlacementSpec)(nil),       // 20: paceline.v1.PlacementSpec
+	(*durationpb.Duration)(nil), // 21: google.protobuf.Duration
+	(*TaskResources)(nil),       // 22: paceline.v1.TaskResources
+	(*Quantities)(nil),          // 23: paceline.v1.Quantities
 }
 var file_paceline_v1_job_spec_proto_depIdxs = []int32{
-	13, // 0: paceline.v1.JobSpec.labels:type_name -> paceline.v1.JobSpec.LabelsEntry
+	15, // 0: paceline.v1.JobSpec.labels:type_name -> paceline.v1.JobSpec.LabelsEntry
 	1,  // 1: paceline.v1.JobSpec.batch:type_name -> paceline.v1.BatchSpec
 	2,  // 2: paceline.v1.JobSpec.service:type_name -> paceline.v1.ServiceSpec
 	3,  // 3: paceline.v1.JobSpec.daemon:type_name -> paceline.v1.DaemonSpec
 	4,  // 4: paceline.v1.JobSpec.gang:type_name -> paceline.v1.GangSpec
-	6,  // 5: paceline.v1.JobSpec.task:type_name -> paceline.v1.TaskSpec
-	7,  // 6: paceline.v1.JobSpec.overrides:type_name -> paceline.v1.Override
-	18, // 7: paceline.v1.JobSpec.placement:type_name -> paceline.v1.PlacementSpec
-	5,  // 8: paceline.v1.JobSpec.backoff:type_name -> paceline.v1.BackoffSpec
-	19, // 9: paceline.v1.JobSpec.run_time:type_name -> google.protobuf.Duration
-	19, // 10: paceline.v1.BatchSpec.deadline:type_name -> google.protobuf.Duration
-	19, // 11: paceline.v1.BackoffSpec.initial_delay:type_name -> google.protobuf.Duration
-	19, // 12: paceline.v1.BackoffSpec.max_delay:type_name -> google.protobuf.Duration
-	14, // 13: paceline.v1.TaskSpec.env:type_name -> paceline.v1.TaskSpec.EnvEntry
-	20, // 14: paceline.v1.TaskSpec.resources:type_name -> paceline.v1.TaskResources
-	8,  // 15: paceline.v1.TaskSpec.health_check:type_name -> paceline.v1.HealthCheck
-	19, // 16: paceline.v1.TaskSpec.kill_grace:type_name -> google.protobuf.Duration
-	15, // 17: paceline.v1.TaskSpec.labels:type_name -> paceline.v1.TaskSpec.LabelsEntry
-	12, // 18: paceline.v1.TaskSpec.simulation:type_name -> paceline.v1.Simulation
-	16, // 19: paceline.v1.Override.env:type_name -> paceline.v1.Override.EnvEntry
-	21, // 20: paceline.v1.Override.resources:type_name -> paceline.v1.Quantities
-	17, // 21: paceline.v1.Override.labels:type_name -> paceline.v1.Override.LabelsEntry
-	9,  // 22: paceline.v1.HealthCheck.exec:type_name -> paceline.v1.ExecCheck
-	10, // 23: paceline.v1.HealthCheck.http:type_name -> paceline.v1.HttpCheck
-	11, // 24: paceline.v1.HealthCheck.tcp:type_name -> paceline.v1.TcpCheck
-	19, // 25: paceline.v1.HealthCheck.initial_delay:type_name -> google.protobuf.Duration
-	19, // 26: paceline.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	19, // 27: paceline.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	19, // 28: paceline.v1.Simulation.duration:type_name -> google.protobuf.Duration
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	8,  // 5: paceline.v1.JobSpec.task:type_name -> paceline.v1.TaskSpec
+	9,  // 6: paceline.v1.JobSpec.overrides:type_name -> paceline.v1.Override
+	20, // 7: paceline.v1.JobSpec.placement:type_name -> paceline.v1.PlacementSpec
+	7,  // 8: paceline.v1.JobSpec.backoff:type_name -> paceline.v1.BackoffSpec
+	21, // 9: paceline.v1.JobSpec.run_time:type_name -> google.protobuf.Duration
+	21, // 10: paceline.v1.BatchSpec.deadline:type_name -> google.protobuf.Duration
+	5,  // 11: paceline.v1.GangSpec.groups:type_name -> paceline.v1.GangGroup
+	6,  // 12: paceline.v1.GangSpec.topology:type_name -> paceline.v1.GangTopology
+	21, // 13: paceline.v1.BackoffSpec.initial_delay:type_name -> google.protobuf.Duration
+	21, // 14: paceline.v1.BackoffSpec.max_delay:type_name -> google.protobuf.Duration
+	16, // 15: paceline.v1.TaskSpec.env:type_name -> paceline.v1.TaskSpec.EnvEntry
+	22, // 16: paceline.v1.TaskSpec.resources:type_name -> paceline.v1.TaskResources
+	10, // 17: paceline.v1.TaskSpec.health_check:type_name -> paceline.v1.HealthCheck
+	21, // 18: paceline.v1.TaskSpec.kill_grace:type_name -> google.protobuf.Duration
+	17, // 19: paceline.v1.TaskSpec.labels:type_name -> paceline.v1.TaskSpec.LabelsEntry
+	14, // 20: paceline.v1.TaskSpec.simulation:type_name -> paceline.v1.Simulation
+	18, // 21: paceline.v1.Override.env:type_name -> paceline.v1.Override.EnvEntry
+	23, // 22: paceline.v1.Override.resources:type_name -> paceline.v1.Quantities
+	19, // 23: paceline.v1.Override.labels:type_name -> paceline.v1.Override.LabelsEntry
+	11, // 24: paceline.v1.HealthCheck.exec:type_name -> paceline.v1.ExecCheck
+	12, // 25: paceline.v1.HealthCheck.http:type_name -> paceline.v1.HttpCheck
+	13, // 26: paceline.v1.HealthCheck.tcp:type_name -> paceline.v1.TcpCheck
+	21, // 27: paceline.v1.HealthCheck.initial_delay:type_name -> google.protobuf.Duration
+	21, // 28: paceline.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	21, // 29: paceline.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	21, // 30: paceline.v1.Simulation.duration:type_name -> google.protobuf.Duration
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_job_spec_proto_init() }
@@ -1249,7 +1413,7 @@ func file_paceline_v1_job_spec_proto_init() {
 	}
 	file_paceline_v1_job_spec_proto_msgTypes[1].OneofWrappers = []any{}
 	file_paceline_v1_job_spec_proto_msgTypes[2].OneofWrappers = []any{}
-	file_paceline_v1_job_spec_proto_msgTypes[8].OneofWrappers = []any{
+	file_paceline_v1_job_spec_proto_msgTypes[10].OneofWrappers = []any{
 		(*HealthCheck_Exec)(nil),
 		(*HealthCheck_Http)(nil),
 		(*HealthCheck_Tcp)(nil),
@@ -1260,7 +1424,7 @@ func file_paceline_v1_job_spec_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_job_spec_proto_rawDesc), len(file_paceline_v1_job_spec_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
