@@ -31,7 +31,7 @@ func (r *watcher) look() bool {
 	snap, err := c.store.Snapshot()
 	r.w.must(err)
 	defer snap.Close()
-	parts, err := c.codec.Changes(snap, r.after+1, r.page)
+	parts, err := c.codec.Changes(snap, r.after+1, r.page, 1<<20)
 	r.w.must(err)
 	if hook := r.w.opts.Interpose; hook != nil && hook.Log != nil {
 		parts = hook.Log(parts)

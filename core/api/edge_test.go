@@ -516,3 +516,13 @@ func checkFilled(t *testing.T, m protoreflect.Message) {
 		}
 	}
 }
+
+func TestWatchThatFellBehind(t *testing.T) {
+	got, _ := toConnect((&watch{revision: 7}).explain(fmt.Errorf("watch: %w", engine.ErrCompacted)), "r")
+	if got.Code() != connect.CodeOutOfRange || !strings.Contains(got.Message(), "fell behind: the events after revision 7 are") {
+		t.Errorf("got %v", got)
+	}
+	if err := (&watch{}).explain(engine.ErrStopped); !errors.Is(err, engine.ErrStopped) {
+		t.Errorf("got %v", err)
+	}
+}

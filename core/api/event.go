@@ -3,11 +3,13 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/paceline-sched/paceline/core/api/auth"
 	"github.com/paceline-sched/paceline/core/engine"
@@ -41,35 +43,75 @@ func (s *eventService) WatchEvents(ctx context.Context, request *connect.Request
 		return err
 	}
 	defer subscription.Close()
+	w.revision, w.binary = at.revision, !strings.HasSuffix(stream.Conn().RequestHeader().Get("Content-Type"), "json")
 	for {
-		if err := stream.Send(&pacelinev1.WatchEventsResponse{Cursor: at.String(), Events: w.events}); err != nil {
+		at.revision = w.revision
+		if err := stream.Send(w.response(at.String())); err != nil {
 			return err
 		}
 		if err := w.next(ctx, subscription); err != nil {
-			return err
+			return w.explain(err)
 		}
-		at.revision = w.revision
 	}
 }
 
-// watch is one open watch. Its memory is one page of events and the paths of the pools that it met, of which a cell has at most
-// respool.MaxPools.
+// watch is one open watch. Its memory is one page of events.
 type watch struct {
 	cell   *cell
 	access *access
 	kinds  []pacelinev1.EventKind
 	job    workload.JobID // zero: any
 	top    string         // path of the subtree; "": any
+	binary bool           // the stream's messages are no JSON
 
-	paths map[workload.PoolID]string
-	stale bool // a pool changed, so paths may have
+	paths *poolPaths
+	needs uint64 // paths have to be of this revision or later
+	stale bool   // a pool changed, so paths may have
 
-	events   []*pacelinev1.Event
+	page     []engine.Event // of it, what the caller may see and asked for
 	revision uint64
 }
 
+// response is the page as a message. Events that are sent in binary are encoded once for all watches, and a message that has them as bytes is
+// one with a field that it does not know: Marshal copies it.
+func (w *watch) response(cursor string) *pacelinev1.WatchEventsResponse {
+	out := &pacelinev1.WatchEventsResponse{Cursor: cursor}
+	var raw []byte
+	for i := range w.page {
+		e := &w.page[i]
+		path := w.paths.of[e.Pool]
+		if !w.binary {
+			out.Events = append(out.Events, eventToWire(e, path))
+			continue
+		}
+		raw = append(raw, e.Encoded(path, func() []byte { return encodeEvent(e, path) })...)
+	}
+	if len(raw) > 0 {
+		out.ProtoReflect().SetUnknown(raw)
+	}
+	return out
+}
+
+// encodeEvent returns an event as it stands in the bytes of a WatchEventsResponse. An event that cannot be encoded is a defect.
+func encodeEvent(e *engine.Event, path string) []byte {
+	raw, err := proto.Marshal(&pacelinev1.WatchEventsResponse{Events: []*pacelinev1.Event{eventToWire(e, path)}})
+	if err != nil {
+		panic(fmt.Sprintf("api: encode the event of revision %d: %v", e.Revision, err))
+	}
+	return raw
+}
+
+// explain tells a watch that lost its place while it was open from one that asked for too old a place.
+func (w *watch) explain(err error) error {
+	if !errors.Is(err, engine.ErrCompacted) {
+		return err
+	}
+	return refuse(connect.CodeOutOfRange, "list again and watch from the list's cursor; watch less, or read faster",
+		"the watch fell behind: the events after revision %d are no longer kept", w.revision)
+}
+
 func (s *eventService) newWatch(ctx context.Context, in *pacelinev1.WatchEventsRequest) (*watch, error) {
-	w := &watch{cell: s.cell, access: accessOf(ctx), kinds: in.GetKinds(), paths: map[workload.PoolID]string{}}
+	w := &watch{cell: s.cell, access: accessOf(ctx), kinds: in.GetKinds()}
 	if in.GetJob() != "" {
 		job, err := s.cell.job(ctx, in.GetJob(), nil)
 		if err != nil {
@@ -77,14 +119,13 @@ func (s *eventService) newWatch(ctx context.Context, in *pacelinev1.WatchEventsR
 		}
 		w.job = job.view.ID
 	}
+	w.needs = s.cell.engine.Revision() // what changed before the watch begins, it is not told
+	err := w.findPaths(ctx)
+	if err != nil || in.GetPool() == "" || in.GetPool() == auth.Root {
+		return w, err
+	}
 	var missing error
-	err := s.cell.engine.Read(ctx, func(r scheduler.Reader) {
-		for _, pool := range r.Pools(auth.Root) { // so that the last word about a pool finds its path when it is gone
-			w.paths[pool.Pool.ID] = pool.Path
-		}
-		if in.GetPool() == "" || in.GetPool() == auth.Root {
-			return
-		}
+	err = s.cell.engine.Read(ctx, func(r scheduler.Reader) {
 		pool, ok := findPool(r, in.GetPool())
 		if !ok || !w.access.principal.Allows(auth.Viewer, pool.Path) {
 			missing = missingPool(in.GetPool())
@@ -94,7 +135,7 @@ func (s *eventService) newWatch(ctx context.Context, in *pacelinev1.WatchEventsR
 	return w, errors.Join(err, missing)
 }
 
-var eventKinds = map[scheduler.ChangeKind]pacelinev1.EventKind{
+var eventKinds = [...]pacelinev1.EventKind{
 	scheduler.ChangeJob: pacelinev1.EventKind_EVENT_KIND_JOB, scheduler.ChangeJobDeleted: pacelinev1.EventKind_EVENT_KIND_JOB,
 	scheduler.ChangeTask: pacelinev1.EventKind_EVENT_KIND_TASK, scheduler.ChangePool: pacelinev1.EventKind_EVENT_KIND_POOL,
 	scheduler.ChangePoolDeleted: pacelinev1.EventKind_EVENT_KIND_POOL, scheduler.ChangeHost: pacelinev1.EventKind_EVENT_KIND_HOST,
@@ -102,13 +143,16 @@ var eventKinds = map[scheduler.ChangeKind]pacelinev1.EventKind{
 
 // match is what can be told without the path of a pool. It sees every change, in order.
 func (w *watch) match(c *scheduler.Change) bool {
-	kind, known := eventKinds[c.Kind]
+	if int(c.Kind) >= len(eventKinds) {
+		return false
+	}
+	kind := eventKinds[c.Kind]
 	if kind == pacelinev1.EventKind_EVENT_KIND_POOL {
 		w.stale = true
 	}
 	switch {
-	case !known, len(w.kinds) > 0 && !slices.Contains(w.kinds, kind), w.job != workload.JobID{} && c.Job != w.job,
-		w.top != "" && kind == pacelinev1.EventKind_EVENT_KIND_HOST:
+	case kind == pacelinev1.EventKind_EVENT_KIND_UNSPECIFIED, w.job != workload.JobID{} && c.Job != w.job,
+		w.top != "" && kind == pacelinev1.EventKind_EVENT_KIND_HOST, len(w.kinds) > 0 && !slices.Contains(w.kinds, kind):
 		return false
 	}
 	return true
@@ -125,45 +169,22 @@ func (w *watch) next(ctx context.Context, subscription *engine.Subscription) err
 	if err := w.access.renew(); err != nil { // a watch may outlive the rights of its caller
 		return err
 	}
-	if err := w.findPaths(ctx, page.Changes); err != nil {
+	if w.stale {
+		w.needs, w.stale = page.Revision, false
+	}
+	if err := w.findPaths(ctx); err != nil {
 		return err
 	}
-	w.revision, w.events = page.Revision, w.events[:0]
-	for i := range page.Changes {
-		c := &page.Changes[i]
-		if w.admits(&c.Change) {
-			w.events = append(w.events, eventToWire(c, w.paths[c.Pool]))
-		}
-	}
+	w.revision = page.Revision
+	w.page = slices.DeleteFunc(page.Changes, func(e engine.Event) bool { return !w.admits(e.Change) })
 	return nil
 }
 
-// findPaths learns where the pools of changes stand now. The path of a pool that is gone stays the last one known.
-func (w *watch) findPaths(ctx context.Context, changes []engine.Event) error {
-	ask := map[workload.PoolID]bool{}
-	for i := range changes {
-		if id := changes[i].Pool; id != (workload.PoolID{}) {
-			if _, known := w.paths[id]; !known || w.stale {
-				ask[id] = true
-			}
-		}
+// findPaths learns where pools stand, when that may have changed.
+func (w *watch) findPaths(ctx context.Context) (err error) {
+	if w.paths == nil || w.paths.revision < w.needs {
+		w.paths, err = w.cell.paths.get(ctx, w.cell.engine, w.needs)
 	}
-	if len(ask) == 0 {
-		return nil
-	}
-	if w.stale {
-		for id := range w.paths {
-			ask[id] = true
-		}
-	}
-	err := w.cell.engine.Read(ctx, func(r scheduler.Reader) {
-		for id := range ask {
-			if pool, ok := r.PoolByID(id); ok {
-				w.paths[id] = pool.Path
-			}
-		}
-	})
-	w.stale = err != nil
 	return err
 }
 
@@ -173,7 +194,7 @@ func (w *watch) admits(c *scheduler.Change) bool {
 	if c.Kind == scheduler.ChangeHost {
 		return true
 	}
-	path := w.paths[c.Pool]
+	path := w.paths.of[c.Pool]
 	return w.access.principal.Allows(auth.Viewer, path) && (w.top == "" || path == w.top || strings.HasPrefix(path, w.top+"/"))
 }
 

@@ -59,10 +59,14 @@ func (s *jobService) read(ctx context.Context, in *pacelinev1.JobSpec) (*workloa
 	var pool scheduler.PoolView
 	var found bool
 	var names *resource.Names
-	err := s.cell.engine.Read(ctx, func(r scheduler.Reader) {
+	look := func(r scheduler.Reader) {
 		pool, found = r.Pool(path)
 		names = r.Names()
-	})
+	}
+	err := s.cell.engine.Glance(ctx, look) // the job that comes of it is judged anew, and a commit later is half of a call's time
+	if err == nil && !found {
+		err = s.cell.engine.Read(ctx, look) // that it is missing is told
+	}
 	switch {
 	case err != nil:
 		return nil, err

@@ -19,6 +19,7 @@ import (
 type cell struct {
 	engine *engine.Engine
 	name   string
+	paths  pathBook
 }
 
 // cursor returns the cursor after a revision, good for any filters.

@@ -7,11 +7,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/paceline-sched/paceline/sdk/client"
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
+	"github.com/paceline-sched/paceline/sdk/gen/paceline/v1/pacelinev1connect"
 )
 
 var errEnough = errors.New("seen enough")
@@ -222,4 +225,48 @@ func TestStopEndsWatches(t *testing.T) {
 	for stream.Receive() {
 	}
 	c.want("after the stop", stream.Err(), connect.CodeUnavailable, "stopping")
+}
+
+// Events that are sent as bytes made once for all, and as JSON are the same events.
+func TestWatchesOfAllFormsAgree(t *testing.T) {
+	c := newTestCell(t, 4)
+	root := c.as(adminToken)
+	list, err := root.Jobs.ListJobs(t.Context(), connect.NewRequest(&pacelinev1.ListJobsRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.apply(root, `{path: /ads}`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.create(root, "name: a\npool: /ads\ninstances: 2\nservice: {}\npreemptible: true\ntask: {command: [x]}"); err != nil {
+		t.Fatal(err)
+	}
+	cursor := list.Msg.GetWatchCursor()
+	want, _ := c.collect(root, &pacelinev1.WatchEventsRequest{Cursor: cursor}, func(events []*pacelinev1.Event) bool {
+		return has(events, "job /ads/a JOB_STATE_RUNNING") && has(events, "task 1 RUN_STATE_RUNNING") && has(events, "task 0 RUN_STATE_RUNNING")
+	})
+	for name, option := range map[string]connect.ClientOption{"JSON": connect.WithProtoJSON(), "gRPC": connect.WithGRPC(), "Connect": connect.WithClientOptions()} {
+		events := pacelinev1connect.NewEventServiceClient(c.http(), c.address, option)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		request := connect.NewRequest(&pacelinev1.WatchEventsRequest{Cursor: cursor})
+		request.Header().Set("Authorization", "Bearer "+adminToken)
+		stream, err := events.WatchEvents(ctx, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []*pacelinev1.Event
+		for len(got) < len(want) && stream.Receive() {
+			got = append(got, stream.Msg().GetEvents()...)
+		}
+		if len(got) < len(want) {
+			t.Fatalf("%s: %d events of %d, %v", name, len(got), len(want), stream.Err())
+		}
+		for n, e := range want {
+			if !proto.Equal(got[n], e) || len(got[n].ProtoReflect().GetUnknown()) > 0 {
+				t.Errorf("%s: event %d is %v, want %v", name, n, got[n], e)
+			}
+		}
+		cancel()
+		_ = stream.Close()
+	}
 }

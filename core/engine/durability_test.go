@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -421,5 +422,38 @@ func TestASecondAttachment(t *testing.T) {
 			}
 			last = e
 		}
+	})
+}
+
+// A glance sees what a read would, and does not wait for the commit that a read waits for.
+func TestGlanceDoesNotWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, err := memstore.Open(t.Context(), &memstore.Disk{}, memstore.Config{Cell: cellName})
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := &slowSync{Store: s}
+		c := openOn(t, late, nil).run()
+		release := late.hold()
+		var all sync.WaitGroup
+		all.Go(func() { c.touch(100) })
+		settle()
+		seen := false
+		look := func(r scheduler.Reader) { _, seen = r.Pool("/watched") }
+		began := time.Now()
+		if err := c.Glance(t.Context(), look); err != nil || !seen || time.Since(began) > time.Second {
+			t.Errorf("a glance: %v, saw the pool: %v, took %v", err, seen, time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := c.Read(ctx, look); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a read of what is not durable: %v", err)
+		}
+		release()
+		all.Wait()
+		if err := c.Read(t.Context(), look); err != nil || !seen {
+			t.Errorf("a read of what is: %v", err)
+		}
+		c.end()
 	})
 }

@@ -236,7 +236,16 @@ func (e *Engine) Do(ctx context.Context, caller scheduler.Caller, command schedu
 // Read calls look with a reader of the cell's state on the loop, so look must be quick, and returns once everything that it saw is
 // durable. After an error what look wrote down is not to be used: it may not be durable. look is not called after Read returned.
 func (e *Engine) Read(ctx context.Context, look func(scheduler.Reader)) error {
-	r := &read{look: look, done: make(chan struct{})}
+	return e.await(ctx, &read{look: look, done: make(chan struct{})})
+}
+
+// Glance is Read without the wait for durability. What look saw is only good to make a command of, which is judged by the state that it meets:
+// no caller may be told of it.
+func (e *Engine) Glance(ctx context.Context, look func(scheduler.Reader)) error {
+	return e.await(ctx, &read{look: look, glance: true, done: make(chan struct{})})
+}
+
+func (e *Engine) await(ctx context.Context, r *read) error {
 	select {
 	case e.reads <- r:
 	case <-e.stopped:

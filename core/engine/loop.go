@@ -16,7 +16,8 @@ type call struct {
 }
 
 type read struct {
-	done chan struct{} // closed once what look saw is durable
+	glance bool          // it does not wait for durability
+	done   chan struct{} // closed once what look saw is durable, or after a glance
 
 	mu   sync.Mutex
 	look func(scheduler.Reader) // nil once it was called, or will not be
@@ -148,9 +149,15 @@ func (e *Engine) look(reads []*read) {
 	c := commit{}
 	for _, r := range reads {
 		r.run(reader)
+		if r.glance {
+			close(r.done)
+			continue
+		}
 		c.done = append(c.done, r.done)
 	}
-	e.commits <- c
+	if len(c.done) > 0 {
+		e.commits <- c
+	}
 }
 
 func (e *Engine) tellCell() {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/store/record"
@@ -14,9 +16,13 @@ import (
 // The bounds of watching.
 const (
 	ringGroups  = 4096    // newest parts of the event log that are served from memory, at most
-	ringChanges = 1 << 16 // changes in them, at most: some 20 MiB, and more than what comes in half a second
+	ringChanges = 1 << 16 // changes in them, at most: some 20 MiB, as much again encoded, and more than what comes in half a second
 	watchPage   = 64      // parts of the event log that one Next looks at
+	pageChanges = 512     // and changes, unless a single part has more: what a watcher that is stuck keeps in memory
 	MaxWatchers = 4096
+	// lookPause is between two wakings of all watchers, for each of them: a commit wakes ten of them at once and a thousand after 20 ms at most,
+	// so that together they look 50,000 times a second, however often there is something new.
+	lookPause = 20 * time.Microsecond
 )
 
 // Errors of watching.
@@ -34,14 +40,30 @@ type hub struct {
 	trace *telemetry.Trace
 
 	mu       sync.Mutex
-	ring     []scheduler.ChangesRecord // in order of sequence; gaps are groups without changes
-	changes  int                       // in ring
-	last     uint64                    // newest durable sequence
-	begun    uint64                    // newest sequence that a commit was begun with: its removals may be in the store already
-	covers   uint64                    // ring holds every change after this sequence
-	more     chan struct{}             // closed at the next publication
+	ring     []part        // in order of sequence; gaps are groups without changes
+	changes  int           // in ring
+	last     uint64        // newest durable sequence
+	begun    uint64        // newest sequence that a commit was begun with: its removals may be in the store already
+	covers   uint64        // ring holds every change after this sequence
+	more     chan struct{} // closed when there is more to look at
+	woken    time.Time     // when it was last
+	waking   *time.Timer   // closes more later; nil: nothing has come since it was closed
 	watchers int
 	closed   bool
+}
+
+// part is one revision's part of the event log.
+type part struct {
+	scheduler.ChangesRecord
+	memos []memo // one for each change; none in what was read from the store
+}
+
+// memo keeps what one watcher made of a change for the others. It goes when the change leaves the ring.
+type memo struct{ kept atomic.Pointer[encoding] }
+
+type encoding struct {
+	key   string
+	bytes []byte
 }
 
 func newHub(sequence uint64, trace *telemetry.Trace) *hub {
@@ -62,12 +84,32 @@ func (h *hub) publish(groups []scheduler.Group) {
 		h.last = g.Sequence
 		for n := len(g.Writes) - 1; n >= 0 && n >= len(g.Writes)-2; n-- { // it stands last, or before the removal of an old one
 			if c, ok := g.Writes[n].Record.(scheduler.ChangesRecord); ok && !g.Writes[n].Delete {
-				h.ring = append(h.ring, c)
+				h.ring = append(h.ring, part{c, make([]memo, len(c.Changes))})
 				h.changes += len(c.Changes)
 			}
 		}
 	}
 	h.trim()
+	if h.waking != nil {
+		return
+	}
+	if pause := time.Duration(h.watchers)*lookPause - time.Since(h.woken); pause > 0 {
+		h.waking = time.AfterFunc(pause, h.wakeLate)
+		return
+	}
+	h.wake()
+}
+
+func (h *hub) wakeLate() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.wake()
+	}
+}
+
+func (h *hub) wake() {
+	h.woken, h.waking = time.Now(), nil
 	close(h.more)
 	h.more = make(chan struct{})
 }
@@ -90,20 +132,38 @@ func (h *hub) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
+	if h.waking != nil {
+		h.waking.Stop()
+	}
 	close(h.more)
 }
 
-// Events are the changes of one or more revisions, in order.
+// Events are the changes of one or more revisions, in order. Changes is good until the next call of Next, what it points to for good.
 type Events struct {
 	Changes []Event
 	// Revision is how far the watch has looked: resume after it.
 	Revision uint64
 }
 
-// Event is one change and the revision that made it durable.
+// Event is one change and the revision that made it durable. The change is shared by all watchers: it must not be altered.
 type Event struct {
 	Revision uint64
-	scheduler.Change
+	*scheduler.Change
+	memo *memo // nil: none
+}
+
+// Encoded returns what encode makes of the change. Of one that many watch it is made once for all of them; key names what it depends on
+// beside the change. The bytes must not be altered.
+func (e *Event) Encoded(key string, encode func() []byte) []byte {
+	if e.memo == nil {
+		return encode()
+	}
+	if kept := e.memo.kept.Load(); kept != nil && kept.key == key {
+		return kept.bytes
+	}
+	made := &encoding{key, encode()}
+	e.memo.kept.Store(made)
+	return made.bytes
 }
 
 // Subscription is one watch. It is not safe for concurrent use.
@@ -112,14 +172,9 @@ type Subscription struct {
 	codec  *record.Codec
 	after  uint64
 	match  func(*scheduler.Change) bool
-	found  []found // scratch; at most what one page holds
+	parts  []part  // scratch; at most a page
+	found  []Event // likewise
 	closed bool
-}
-
-// found is a change that matches, where the event log has it.
-type found struct {
-	revision uint64
-	change   *scheduler.Change
 }
 
 // Revision is the newest durable revision.
@@ -200,30 +255,28 @@ func (s *Subscription) Next(ctx context.Context) (Events, error) {
 	}
 }
 
-// matching copies the changes that match, into a slice of the right length: ten watchers of everything would otherwise make most of a busy
-// cell's garbage.
-func (s *Subscription) matching(parts []scheduler.ChangesRecord) []Event {
+// matching finds the changes that match. They are not copied: ten watchers of everything would otherwise make most of a busy cell's garbage.
+func (s *Subscription) matching(parts []part) []Event {
+	clear(s.found)
+	s.found = s.found[:0]
 	for n := range parts {
-		for m := range parts[n].Changes {
-			if c := &parts[n].Changes[m]; s.match(c) {
-				s.found = append(s.found, found{parts[n].Sequence, c})
+		p := &parts[n]
+		for m := range p.Changes {
+			if c := &p.Changes[m]; s.match(c) {
+				e := Event{Revision: p.Sequence, Change: c}
+				if p.memos != nil {
+					e.memo = &p.memos[m]
+				}
+				s.found = append(s.found, e)
 			}
 		}
 	}
-	if len(s.found) == 0 {
-		return nil
-	}
-	events := make([]Event, len(s.found))
-	for n, f := range s.found {
-		events[n] = Event{Revision: f.revision, Change: *f.change}
-	}
-	clear(s.found)
-	s.found = s.found[:0]
-	return events
+	clear(parts)
+	return s.found
 }
 
 // page returns the next parts of the event log and moves on behind them. When there are none it returns what to wait for.
-func (s *Subscription) page() ([]scheduler.ChangesRecord, <-chan struct{}, error) {
+func (s *Subscription) page() ([]part, <-chan struct{}, error) {
 	h := s.engine.hub
 	h.mu.Lock()
 	switch {
@@ -246,7 +299,7 @@ func (s *Subscription) page() ([]scheduler.ChangesRecord, <-chan struct{}, error
 	return parts, nil, err
 }
 
-func (s *Subscription) fromRing(h *hub) []scheduler.ChangesRecord {
+func (s *Subscription) fromRing(h *hub) []part {
 	lo, hi := 0, len(h.ring)
 	for lo < hi {
 		if mid := (lo + hi) / 2; h.ring[mid].Sequence <= s.after {
@@ -255,36 +308,46 @@ func (s *Subscription) fromRing(h *hub) []scheduler.ChangesRecord {
 			hi = mid
 		}
 	}
-	parts := h.ring[lo:min(lo+watchPage, len(h.ring))]
-	if lo+len(parts) == len(h.ring) {
+	s.parts = s.parts[:0]
+	for changes := 0; lo < len(h.ring) && len(s.parts) < watchPage && changes < pageChanges; lo++ {
+		s.parts = append(s.parts, h.ring[lo])
+		changes += len(h.ring[lo].Changes)
+	}
+	if lo == len(h.ring) {
 		s.after = h.last
 	} else {
-		s.after = parts[len(parts)-1].Sequence
+		s.after = s.parts[len(s.parts)-1].Sequence
 	}
-	return append([]scheduler.ChangesRecord(nil), parts...)
+	return s.parts
 }
 
 // fromStore reads parts up to upTo, beyond which the ring goes on. What the snapshot has of later ones may not be durable yet.
-func (s *Subscription) fromStore(upTo uint64) ([]scheduler.ChangesRecord, error) {
+func (s *Subscription) fromStore(upTo uint64) ([]part, error) {
 	snap, err := s.engine.config.Store.Snapshot()
 	if err != nil {
 		return nil, fmt.Errorf("read the event log: %w", err)
 	}
 	defer snap.Close()
-	parts, err := s.codec.Changes(snap, s.after+1, watchPage)
+	parts, err := s.codec.Changes(snap, s.after+1, watchPage, pageChanges)
 	if err != nil {
 		return nil, fmt.Errorf("read the event log: %w", err)
 	}
 	if s.engine.hub.mayLack(s.after) {
 		return nil, ErrCompacted
 	}
-	full := len(parts) == watchPage
-	for len(parts) > 0 && parts[len(parts)-1].Sequence > upTo {
-		parts, full = parts[:len(parts)-1], false
+	s.parts = s.parts[:0]
+	changes := 0
+	for _, p := range parts {
+		s.parts = append(s.parts, part{ChangesRecord: p})
+		changes += len(p.Changes)
+	}
+	full := len(parts) >= watchPage || changes >= pageChanges
+	for len(s.parts) > 0 && s.parts[len(s.parts)-1].Sequence > upTo {
+		s.parts, full = s.parts[:len(s.parts)-1], false
 	}
 	s.after = upTo
 	if full {
-		s.after = parts[len(parts)-1].Sequence
+		s.after = s.parts[len(s.parts)-1].Sequence
 	}
-	return parts, nil
+	return s.parts, nil
 }

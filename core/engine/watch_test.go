@@ -40,6 +40,9 @@ func (c *cell) follow(after uint64, match func(*scheduler.Change) bool) []engine
 	cancel() // Next returns what there is, and does not wait for more
 	for {
 		page, err := w.Next(done)
+		if len(page.Changes) > 1000 { // a watcher that is stuck keeps one
+			c.t.Fatalf("a page has %d changes", len(page.Changes))
+		}
 		for _, e := range page.Changes {
 			if e.Revision <= last {
 				all = append(all, e)
@@ -60,7 +63,8 @@ func sameTail(t *testing.T, all, got []engine.Event, after uint64) {
 	at, _ := slices.BinarySearchFunc(all, after+1, func(e engine.Event, revision uint64) int {
 		return int(int64(e.Revision) - int64(revision)) //nolint:gosec // small numbers
 	})
-	if !slices.Equal(all[at:], got) {
+	same := func(a, b engine.Event) bool { return a.Revision == b.Revision && *a.Change == *b.Change }
+	if !slices.EqualFunc(all[at:], got, same) {
 		t.Errorf("after %d came %d changes, not the %d that there were", after, len(got), len(all)-at)
 	}
 }
@@ -400,5 +404,85 @@ func TestWatchWaits(t *testing.T) {
 		synctest.Wait()
 		c.do(batch(1, 0))
 		woken.Wait()
+	})
+}
+
+// What one watcher makes of a change is there for all others; what depends on something else is made anew, and so is what is read from the
+// store.
+func TestWatchersShareWhatTheyEncode(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		memory := &memstore.Disk{}
+		c := open(t, memory, nil).run()
+		c.touch(1)
+		made := 0
+		encode := func(key string, events []engine.Event) string {
+			last := &events[len(events)-1]
+			return string(last.Encoded(key, func() []byte { made++; return fmt.Appendf(nil, "%s %d", key, last.Revision) }))
+		}
+		for range 3 {
+			if got, want := encode("a", c.follow(0, everything)), fmt.Sprint("a ", c.Revision()); got != want {
+				t.Errorf("encoded %q, want %q", got, want)
+			}
+		}
+		if made != 1 {
+			t.Errorf("encoded %d times", made)
+		}
+		if got, want := encode("b", c.follow(0, everything)), fmt.Sprint("b ", c.Revision()); got != want || made != 2 {
+			t.Errorf("encoded %q, want %q", got, want)
+		}
+		c.end()
+		c = open(t, memory, nil).run()
+		defer c.end()
+		for range 2 {
+			encode("b", c.follow(0, func(c *scheduler.Change) bool { return c.Kind == scheduler.ChangePool }))
+		}
+		if made != 4 {
+			t.Errorf("encoded %d times, want twice more from the store", made)
+		}
+	})
+}
+
+// A few watchers are woken at every change; a thousand together, and not for each, and miss nothing.
+func TestManyWatchersAreWokenTogether(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := open(t, &memstore.Disk{}, nil).run()
+		defer c.end()
+		const changes = 200
+		for watchers, mostPages := range map[int]int{1: changes, 1000: changes/20 + 2} {
+			var idle []*engine.Subscription
+			for range watchers {
+				w, err := c.Watch(c.Revision(), everything)
+				if err != nil {
+					t.Fatal(err)
+				}
+				idle = append(idle, w)
+			}
+			pages, seen := 0, 0
+			var late time.Duration
+			var watching sync.WaitGroup
+			watching.Go(func() {
+				for seen < changes {
+					page, err := idle[0].Next(t.Context())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					pages++
+					seen += len(page.Changes)
+					late = max(late, time.Since(time.Unix(0, page.Changes[0].At)))
+				}
+			})
+			for n := range changes {
+				c.touch(int64(1000*watchers + n))
+				time.Sleep(time.Millisecond)
+			}
+			watching.Wait()
+			if seen != changes || pages > mostPages || (watchers == 1 && pages < changes) || late > 25*time.Millisecond {
+				t.Errorf("%d watchers: %d changes in %d pages, up to %v late", watchers, seen, pages, late)
+			}
+			for _, w := range idle {
+				w.Close()
+			}
+		}
 	})
 }

@@ -134,6 +134,7 @@ type cell struct {
 	dir   string // of everything here
 	data  string
 	flags []string
+	files int // limit of open files; 0: this process's
 	env   []string
 	cmd   *exec.Cmd
 	ended chan struct{} // closed once cmd has
@@ -165,6 +166,9 @@ func startCell(t *testing.T, flags ...string) *cell {
 func (c *cell) command(flags ...string) *exec.Cmd {
 	args := append([]string{"server", "--data-dir", c.data, "--listen", "127.0.0.1:0", "--disk-reserve-mib", "16", "--log-level", "warn"}, c.flags...)
 	cmd := exec.Command(binary, append(args, flags...)...)
+	if c.files > 0 {
+		cmd = exec.Command("sh", slices.Concat([]string{"-c", `ulimit -n "$0"; exec "$@"`, strconv.Itoa(c.files), binary}, args, flags)...)
+	}
 	cmd.Env, cmd.Dir = c.env, c.dir
 	return cmd
 }

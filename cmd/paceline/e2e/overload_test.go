@@ -78,12 +78,16 @@ func TestOverload(t *testing.T) {
 	stuck := c.watchAndReadNothing()
 	defer stuck.Close()
 	watchers := c.watchMany(size)
-	c.await("all watches are open", func() error { return c.wantMetric("paceline_watchers", size.watchers+1) })
+	c.await("all watches are open", func() error { return c.wantMetric("paceline_watchers", float64(size.watchers+1)) })
 	watched := c.resident("VmRSS")
 
+	worked := c.cpu()
 	load := c.load(size, "first")
-	<-time.After(size.lasts)
+	<-time.After(size.lasts / 2)
+	c.must("pool", "apply", write(t, c.dir, "late.yaml", "path: /late\n")) // all watches look at the pools at once
+	<-time.After(size.lasts / 2)
 	load.stop(t)
+	c.tellWork(t, worked)
 	c.checkLoad(t, load, size)
 	list := c.wantJobs(t, load)
 	watchers.check(t, c, list)
@@ -92,7 +96,7 @@ func TestOverload(t *testing.T) {
 		t.Errorf("the server took %d MiB, more than %d", got, size.memory)
 	}
 	if os.Getenv(overloadVariable) != "" { // in less time its connection's buffers are not full
-		c.await("the watcher that reads nothing is cut off", func() error { return c.wantMetric("paceline_watchers", size.watchers) })
+		c.await("the watcher that reads nothing is cut off", func() error { return c.wantMetric("paceline_watchers", float64(size.watchers)) })
 	}
 	watchers.stop()
 
@@ -425,25 +429,105 @@ func (c *cell) resident(figure string) int {
 	return kib >> 10
 }
 
+// cpu is how long the server's threads have worked. The kernel counts in hundredths of a second.
+func (c *cell) cpu() time.Duration {
+	c.t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	fields := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:])) // from the third on
+	user, errUser := strconv.Atoi(fields[11])
+	system, errSystem := strconv.Atoi(fields[12])
+	if err := errors.Join(errUser, errSystem); err != nil {
+		c.t.Fatal(err)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+// TestConnectionLimits opens more connections than a server may have, and more than it has file descriptors for. It says so, and goes on when
+// they are gone.
+func TestConnectionLimits(t *testing.T) {
+	t.Parallel()
+	const files, most = 256, 400
+	for _, limits := range []struct {
+		name  string
+		flags []string
+		says  string
+	}{
+		{"connections", nil, `msg="connections are refused: as many are open as may be (--max-connections)" component=api count=1 limit=128`},
+		{"files", []string{"--max-connections", "1000"}, "connections wait: no file descriptors are left; raise the limit (ulimit -n) or lower --max-connections"},
+	} {
+		t.Run(limits.name, func(t *testing.T) {
+			c := newCell(t, append(limits.flags, simulates...)...)
+			c.files = files
+			c.start()
+			var open []net.Conn
+			for range most {
+				conn, err := (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", strings.TrimPrefix(c.address(), "http://"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				open = append(open, conn)
+			}
+			c.await("the server says what is wrong", func() error {
+				if log := c.log(); !strings.Contains(log, limits.says) {
+					return fmt.Errorf("it says %q", log)
+				}
+				return nil
+			})
+			for _, conn := range open {
+				_ = conn.Close()
+			}
+			c.await("the server takes calls again", func() error {
+				if r := c.paceline("job", "run", write(t, c.dir, "late.yaml", "name: late\nbatch: {}\ntask: {simulation: {duration: 0.01s}}\n")); r.code != 0 {
+					return errors.New(r.String())
+				}
+				return nil
+			})
+			c.stop()
+		})
+	}
+}
+
 // wantMetric compares one of the server's metrics.
-func (c *cell) wantMetric(name string, want int) error {
+func (c *cell) wantMetric(name string, want float64) error {
+	got, err := c.metric(name)
+	if err == nil && got != want {
+		err = fmt.Errorf("%s is %v, not %v", name, got, want)
+	}
+	return err
+}
+
+// metric reads one of the server's metrics.
+func (c *cell) metric(name string) (float64, error) {
 	request, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.address()+"/metrics", http.NoBody)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	request.Header.Set("Authorization", "Bearer the-secret-token-of-root")
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer response.Body.Close()
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
 		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-			if value != strconv.Itoa(want) {
-				return fmt.Errorf("%s is %s, not %d", name, value, want)
-			}
-			return nil
+			return strconv.ParseFloat(value, 64)
 		}
 	}
-	return fmt.Errorf("there is no metric %s", name)
+	return 0, fmt.Errorf("there is no metric %s", name)
+}
+
+// tellWork says what the server did since it was asked last, as far as it bounds its speed.
+func (c *cell) tellWork(t *testing.T, since time.Duration) {
+	t.Helper()
+	seconds, errSeconds := c.metric(`paceline_commit_seconds_sum{result="ok"}`)
+	commits, errCommits := c.metric(`paceline_commit_seconds_count{result="ok"}`)
+	steps, errSteps := c.metric("paceline_step_seconds_sum")
+	if err := errors.Join(errSeconds, errCommits, errSteps); err != nil {
+		t.Error(err)
+	}
+	t.Logf("the server's threads worked for %v; since its start %.0f commits of %.1f ms on average, and steps of %.2f s altogether",
+		c.cpu()-since, commits, 1e3*seconds/commits, steps)
 }

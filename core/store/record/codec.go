@@ -246,15 +246,16 @@ func (c *Codec) Runs(snap store.Snapshot, job workload.JobID, instance uint32) (
 	return runs, err
 }
 
-// Changes returns up to limit parts of the event log, from the given sequence on.
-func (c *Codec) Changes(snap store.Snapshot, from uint64, limit int) ([]scheduler.ChangesRecord, error) {
+// Changes returns up to limit parts of the event log, from the given sequence on, and none after those that have so many changes together.
+func (c *Codec) Changes(snap store.Snapshot, from uint64, limit, changes int) ([]scheduler.ChangesRecord, error) {
 	var parts []scheduler.ChangesRecord
 	err := snap.Scan(c.keys.Prefix(store.KindEvent), c.keys.Event(from), func(key, value []byte) (bool, error) {
 		w, err := c.Decode(key, value)
 		if r, ok := w.Record.(scheduler.ChangesRecord); ok {
 			parts = append(parts, r)
+			changes -= len(r.Changes)
 		}
-		return len(parts) < limit, err
+		return len(parts) < limit && changes > 0, err
 	})
 	return parts, err
 }

@@ -233,7 +233,7 @@ func TestChangesArePaged(t *testing.T) {
 		{1<<40 + 1, 9, nil},
 	} {
 		d.look(t, func(snap store.Snapshot) {
-			parts, err := d.codec.Changes(snap, page.from, page.limit)
+			parts, err := d.codec.Changes(snap, page.from, page.limit, 1<<20)
 			var got []uint64
 			for _, p := range parts {
 				got = append(got, p.Sequence)
@@ -256,7 +256,7 @@ func TestDamageIsMetInHistoryToo(t *testing.T) {
 		if _, err := d.codec.Runs(snap, sampleRun.Job, sampleRun.Instance); !errors.Is(err, store.ErrCorrupt) {
 			t.Errorf("runs: %v", err)
 		}
-		if _, err := d.codec.Changes(snap, 0, 10); !errors.Is(err, store.ErrCorrupt) {
+		if _, err := d.codec.Changes(snap, 0, 10, 1); !errors.Is(err, store.ErrCorrupt) {
 			t.Errorf("changes: %v", err)
 		}
 	})
