@@ -459,6 +459,7 @@ func TestConnectionLimits(t *testing.T) {
 		{"files", []string{"--max-connections", "1000"}, "connections wait: no file descriptors are left; raise the limit (ulimit -n) or lower --max-connections"},
 	} {
 		t.Run(limits.name, func(t *testing.T) {
+			t.Parallel()
 			c := newCell(t, append(limits.flags, simulates...)...)
 			c.files = files
 			c.start()
