@@ -258,6 +258,10 @@ func imageDifference(a, b *scheduler.Image) string {
 		return fmt.Sprintf("pools %+v\n      %+v", a.Pools, b.Pools)
 	case !reflect.DeepEqual(a.Hosts, b.Hosts):
 		return fmt.Sprintf("hosts %+v\n      %+v", a.Hosts, b.Hosts)
+	case !reflect.DeepEqual(a.Accounts, b.Accounts):
+		return fmt.Sprintf("accounts %+v\nand %+v", a.Accounts, b.Accounts)
+	case !reflect.DeepEqual(a.Balances, b.Balances):
+		return fmt.Sprintf("balances %+v\nand %+v", a.Balances, b.Balances)
 	case !reflect.DeepEqual(a.Idempotency, b.Idempotency):
 		return "idempotency"
 	case a.Sequence != b.Sequence:

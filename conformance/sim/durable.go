@@ -8,6 +8,7 @@ import (
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/usage"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -25,6 +26,7 @@ type judge struct {
 	log    []scheduler.ChangesRecord // the event log
 	tokens map[tokenOf]driver.Status // what the clusters said
 	erased map[workload.JobID]bool   // jobs whose records were deleted
+	bills  map[usage.Key]*bill
 }
 
 type generation struct {
@@ -42,7 +44,7 @@ func newJudge(w *world) *judge {
 	return &judge{
 		w: w, image: scheduler.NewImage(), runs: map[workload.RunID]workload.HostID{}, gangs: map[generation]map[uint32]struct{}{},
 		jobs: map[workload.JobID]uint64{}, pools: map[workload.PoolID]uint64{}, tokens: map[tokenOf]driver.Status{},
-		erased: map[workload.JobID]bool{},
+		erased: map[workload.JobID]bool{}, bills: map[usage.Key]*bill{},
 	}
 }
 
@@ -51,6 +53,7 @@ func (j *judge) recovered(im *scheduler.Image) {
 	if diff := imageDifference(im, j.image); diff != "" {
 		j.w.fail("the disk does not hold what was made durable:\n%s", diff)
 	}
+	j.checkAccounts()
 }
 
 // await notes a group that a Step returned.
@@ -96,6 +99,8 @@ func (j *judge) note(r scheduler.Record) {
 		j.pools[r.Pool.ID] = max(j.pools[r.Pool.ID], r.Pool.Version)
 	case scheduler.ChangesRecord:
 		j.log = append(j.log, r)
+	case scheduler.RunRecord:
+		j.billFor(&r)
 	case scheduler.TaskRecord:
 		if r.Run == 0 || !r.RunState.Live() {
 			return
@@ -240,6 +245,12 @@ func imageDifference(a, b *scheduler.Image) string {
 	if d := mapDifference("key", a.Idempotency, b.Idempotency, func(x, y scheduler.IdempotencyRecord) bool { return x == y }); d != "" {
 		return d
 	}
+	if d := mapDifference("account", a.Accounts, b.Accounts, func(x, y scheduler.AccountRecord) bool { return x == y }); d != "" {
+		return d
+	}
+	if d := mapDifference("balance", a.Balances, b.Balances, func(x, y scheduler.BalanceRecord) bool { return x == y }); d != "" {
+		return d
+	}
 	for id, ja := range a.Jobs {
 		jb := b.Jobs[id]
 		if jb == nil {
@@ -322,5 +333,5 @@ func sameTask(x, y *scheduler.TaskRecord) bool {
 		x.RunState == y.RunState && x.Reason == y.Reason && x.Healthy == y.Healthy && x.Config == y.Config && x.Failures == y.Failures &&
 		x.Restart == y.Restart && x.Attempts == y.Attempts && x.Host == y.Host && x.Devices == y.Devices && x.ExitCode == y.ExitCode &&
 		x.Signal == y.Signal && x.Message == y.Message && x.Since == y.Since && x.Placed == y.Placed && x.Started == y.Started &&
-		x.NotBefore == y.NotBefore
+		x.NotBefore == y.NotBefore && x.HeldMillis == y.HeldMillis
 }

@@ -21,7 +21,7 @@ type packageRule struct {
 // any run be recorded, replayed and simulated.
 var pureSet = []string{
 	"core/resource", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/shard",
-	"core/disruption", "core/lifecycle", "core/scheduler", "federation/directory", "federation/router",
+	"core/disruption", "core/lifecycle", "core/usage", "core/scheduler", "federation/directory", "federation/router",
 }
 
 var packageRules = []packageRule{
@@ -35,22 +35,23 @@ var packageRules = []packageRule{
 	{"core/driver", []string{"core/resource", "core/workload"}, "the contract of clusters speaks of runs and hosts only"},
 	{"core/shard", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/driver"}, "a shard runs without the core that it serves"},
 	{"core/lifecycle", []string{"core/resource", "core/workload"}, "goal state to actions, one job at a time"},
+	{"core/usage", []string{"core/resource", "core/workload"}, "accounts are sums over time; they know neither pools' rules nor hosts"},
 	{
 		"core/scheduler",
 		[]string{
 			"core/resource", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/driver", "core/shard",
-			"core/disruption", "core/lifecycle",
+			"core/disruption", "core/lifecycle", "core/usage",
 		},
 		"joins the pure packages; storage, wire and clocks are the engine's",
 	},
 	{"core/engine", []string{"core/..."}, "the shell around the scheduler"},
 	{"core/store", []string{"core/workload"}, "keys are made of ids; what the bytes behind them mean is record's"},
-	{"core/store/record", []string{"core/resource", "core/workload", "core/host", "core/respool", "core/placement", "core/driver", "core/shard", "core/scheduler", "core/store", "core/store/record/..."}, "turns state into bytes and back"},
+	{"core/store/record", []string{"core/resource", "core/workload", "core/host", "core/respool", "core/placement", "core/driver", "core/shard", "core/usage", "core/scheduler", "core/store", "core/store/record/..."}, "turns state into bytes and back"},
 	{"core/store/record/...", []string{"core/store/record/..."}, "generated storage messages"},
 	{"core/store/badgerstore", []string{"core/store", "core/telemetry"}, "a backend knows the gateway's interface and the log's keys only"},
 	{"core/store/memstore", []string{"core/store"}, "a backend knows the gateway's interface only"},
-	{"core/api", []string{"core/resource", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/scheduler", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "proto and error mapping: reaches state through the engine, never the store"},
-	{"core/api/...", []string{"core/resource", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/scheduler", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "parts of the API edge"},
+	{"core/api", []string{"core/resource", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/usage", "core/scheduler", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "proto and error mapping: reaches state through the engine, never the store"},
+	{"core/api/...", []string{"core/resource", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/usage", "core/scheduler", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "parts of the API edge"},
 	{"core/telemetry", nil, "anybody may log, so logging knows nobody"},
 
 	{"hostmanagers/shard", []string{"core/..."}, "runs any driver; knows none by name"},

@@ -49,6 +49,9 @@ var rules = map[string]rule{
 	pacelinev1connect.PoolServiceListPoolsProcedure:  {auth.Viewer, somewhere},
 	pacelinev1connect.PoolServiceDeletePoolProcedure: {auth.Operator, inPool},
 
+	pacelinev1connect.UsageServiceGetUsageProcedure:     {auth.Viewer, inPool},
+	pacelinev1connect.UsageServiceListJobUsageProcedure: {auth.Viewer, somewhere},
+
 	// Hosts belong to no pool: whoever may see anything sees them, as placement is explained in terms of them.
 	pacelinev1connect.HostServiceListHostsProcedure:   {auth.Viewer, somewhere},
 	pacelinev1connect.HostServiceGetHostProcedure:     {auth.Viewer, somewhere},

@@ -118,6 +118,7 @@ func (s *Server) routes(e *edge, parts Parts) http.Handler {
 	streams := append(small[:len(small):len(small)], connect.WithCompressMinBytes(math.MaxInt))
 	mux.Handle(pacelinev1connect.NewTaskServiceHandler(&taskService{c}, streams...))
 	mux.Handle(pacelinev1connect.NewPoolServiceHandler(&poolService{c}, options...))
+	mux.Handle(pacelinev1connect.NewUsageServiceHandler(&usageService{c}, options...))
 	mux.Handle(pacelinev1connect.NewHostServiceHandler(&hostService{c}, options...))
 	mux.Handle(pacelinev1connect.NewEventServiceHandler(&eventService{c}, streams...))
 	mux.Handle(pacelinev1connect.NewAdminServiceHandler(&adminService{
@@ -135,7 +136,7 @@ func (s *Server) routes(e *edge, parts Parts) http.Handler {
 }
 
 var serviceNames = []string{
-	pacelinev1connect.JobServiceName, pacelinev1connect.TaskServiceName, pacelinev1connect.PoolServiceName,
+	pacelinev1connect.JobServiceName, pacelinev1connect.TaskServiceName, pacelinev1connect.PoolServiceName, pacelinev1connect.UsageServiceName,
 	pacelinev1connect.HostServiceName, pacelinev1connect.EventServiceName, pacelinev1connect.AdminServiceName,
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/paceline-sched/paceline/core/store"
 	"github.com/paceline-sched/paceline/core/store/record"
 	"github.com/paceline-sched/paceline/core/telemetry"
+	"github.com/paceline-sched/paceline/core/usage"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -277,6 +278,16 @@ func (e *Engine) Runs(job workload.JobID, instance uint32) ([]scheduler.RunRecor
 	}
 	defer snap.Close()
 	return record.NewCodec(e.config.Keys).Runs(snap, job, instance)
+}
+
+// Samples visits the readings of usage from a time on, in UTC nanoseconds, by time and pool, until visit returns false.
+func (e *Engine) Samples(from int64, visit func(*usage.Sample) bool) error {
+	snap, err := e.config.Store.Snapshot()
+	if err != nil {
+		return fmt.Errorf("read the samples of usage: %w", err)
+	}
+	defer snap.Close()
+	return record.NewCodec(e.config.Keys).Samples(snap, from, visit)
 }
 
 // ReadLog reads the output of a run from the shard that has or had it.

@@ -170,6 +170,7 @@ func (s *State) entitle() {
 	if !s.poolsDirty && !due {
 		return
 	}
+	s.accounts.moved = true
 	s.tellDemands()
 	s.pools.Entitle(s.capacity)
 	s.poolsDirty, s.demandOff, s.entitledAt = false, false, s.now

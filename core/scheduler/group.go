@@ -1,7 +1,11 @@
 package scheduler
 
 import (
+	"slices"
+
+	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/usage"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -15,6 +19,7 @@ type dirtyEntry struct {
 	host      *hostState
 	pool      workload.PoolID
 	gonePool  *respool.Pool // deleted
+	meter     *usage.Meter  // an account that was made or rolled
 	principal string
 	with      []Write // in the same group, before the object's own record
 	gone      bool    // the job's or host's record is deleted
@@ -101,6 +106,8 @@ func (s *State) flush() {
 func (s *State) writeEntry(b *groupBuilder, e *dirtyEntry) {
 	switch {
 	case e.moved:
+	case e.meter != nil:
+		b.settle(settlement{meter: e.meter})
 	case e.task:
 		s.writeTask(b, e)
 	case e.job != nil:
@@ -131,6 +138,7 @@ func (s *State) writeTask(b *groupBuilder, e *dirtyEntry) {
 			ID: j.runID(e.instance), Host: rec.Host, State: rec.RunState, Reason: rec.Reason, ExitCode: rec.ExitCode, Signal: rec.Signal,
 			Message: rec.Message, Placed: rec.Placed, Started: rec.Started, Ended: s.now, Config: rec.Config,
 		}})
+		b.settle(settlement{meter: j.meter, needs: j.needs(e.instance), began: rec.Placed})
 		if t.run > MaxRunsKept {
 			old := j.runID(e.instance)
 			old.Run -= MaxRunsKept
@@ -174,7 +182,36 @@ type groupBuilder struct {
 	bytes   int
 
 	unitWrites, unitChanges, unitBytes int // where the present unit began
+
+	unit   []settlement   // of the present unit
+	meters []*usage.Meter // accounts that changed in this group: their records come at its end
 }
+
+// settlement is an account that changes, with a run that ended, in the group of the present unit.
+type settlement struct {
+	meter *usage.Meter
+	needs *resource.Vector // nil: no run
+	began int64
+}
+
+func (b *groupBuilder) settle(s settlement) { b.unit = append(b.unit, s) }
+
+// settleUnit changes the accounts of the unit that has just found its group.
+func (b *groupBuilder) settleUnit() {
+	for _, u := range b.unit {
+		if u.needs != nil {
+			u.meter.Settle(u.needs, u.began, b.state.now)
+		}
+		if !slices.Contains(b.meters, u.meter) {
+			b.meters = append(b.meters, u.meter)
+			b.bytes += accountBytes
+		}
+	}
+	b.unit = b.unit[:0]
+}
+
+// accountBytes is an upper bound of an encoded account.
+const accountBytes = 1024
 
 // begin starts a unit; left is how many more are to come at most, itself included.
 func (b *groupBuilder) begin(left int) {
@@ -196,7 +233,9 @@ func (b *groupBuilder) change(c Change) {
 }
 
 func (b *groupBuilder) end() {
-	if b.unitWrites == 0 || (len(b.writes) <= maxOpsPerGroup && b.bytes <= maxBytesPerGroup) {
+	ops := len(b.writes) + len(b.meters) + len(b.unit)
+	if b.unitWrites == 0 && len(b.meters) == 0 || (ops <= maxOpsPerGroup && b.bytes <= maxBytesPerGroup) {
+		b.settleUnit()
 		return
 	}
 	unit := append(make([]Write, 0, maxOpsPerGroup+2*MaxRunsKept), b.writes[b.unitWrites:]...)
@@ -205,11 +244,16 @@ func (b *groupBuilder) end() {
 	b.writes, b.changes = b.writes[:b.unitWrites], b.changes[:b.unitChanges]
 	b.close()
 	b.writes, b.changes, b.bytes = unit, changes, size
+	b.settleUnit()
 }
 
 // close ends the present group: it takes the next sequence, gets its part of the event log and drops the part that is out of
 // bounds.
 func (b *groupBuilder) close() {
+	for _, m := range b.meters {
+		b.writes = append(b.writes, Write{Record: AccountRecord{Account: m.Account()}})
+	}
+	b.meters = b.meters[:0]
 	if len(b.writes) == 0 {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/usage"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -22,6 +23,8 @@ type Image struct {
 	Jobs        map[workload.JobID]*JobImage
 	Hosts       map[workload.HostID]HostRecord
 	Idempotency map[IdempotencyKey]IdempotencyRecord
+	Accounts    map[usage.Key]AccountRecord
+	Balances    map[workload.PoolID]BalanceRecord
 }
 
 // JobImage is one job in an Image.
@@ -36,7 +39,7 @@ type JobImage struct {
 func NewImage() *Image {
 	return &Image{
 		Pools: map[workload.PoolID]PoolRecord{}, Jobs: map[workload.JobID]*JobImage{}, Hosts: map[workload.HostID]HostRecord{},
-		Idempotency: map[IdempotencyKey]IdempotencyRecord{},
+		Idempotency: map[IdempotencyKey]IdempotencyRecord{}, Accounts: map[usage.Key]AccountRecord{}, Balances: map[workload.PoolID]BalanceRecord{},
 	}
 }
 
@@ -71,7 +74,11 @@ func (im *Image) Apply(w Write) {
 		im.job(r.ID).Job = r
 	case TaskRecord:
 		im.applyTask(r, w.Delete)
-	case RunRecord, ChangesRecord:
+	case AccountRecord:
+		put(im.Accounts, r.Key, r, w.Delete)
+	case BalanceRecord:
+		put(im.Balances, r.Pool, r, w.Delete)
+	case RunRecord, SampleRecord, ChangesRecord:
 	}
 }
 
@@ -131,9 +138,11 @@ func Start(cfg Config, im *Image, epoch uint64, now int64) (*State, []Group, err
 		return nil, nil, err
 	}
 	s.loadHosts(im)
+	s.loadAccounts(im)
 	if err := s.loadJobs(im); err != nil {
 		return nil, nil, err
 	}
+	s.resumeReadings()
 	for _, rec := range slices.SortedFunc(maps.Values(im.Idempotency), compareIdempotency) {
 		s.remember(&rec)
 	}
@@ -223,6 +232,7 @@ func (s *State) loadJob(ji *JobImage) error {
 // loadTask puts an instance where its record says, through the same ledgers that set keeps.
 func (s *State) loadTask(j *job, r *TaskRecord) error {
 	i := r.Instance
+	s.now = max(s.now, r.Since, r.Placed) // the cell's own record of the time is some seconds old
 	if j.daemonHome != nil {
 		for len(j.tasks) <= int(i) {
 			j.tasks = append(j.tasks, task{})
@@ -241,11 +251,12 @@ func (s *State) loadTask(j *job, r *TaskRecord) error {
 	j.byRun[workload.RunNone]--
 	class.moved(workload.InstancePending, r.State)
 	*t = task{
-		since: r.Since, placed: r.Placed, started: r.Started, notBefore: r.NotBefore, generation: r.Generation, run: r.Run,
+		since: r.Since, placed: r.Placed, started: r.Started, notBefore: r.NotBefore, heldMillis: r.HeldMillis, generation: r.Generation, run: r.Run,
 		failures: r.Failures, attempts: r.Attempts, config: r.Config, restart: r.Restart, exitCode: r.ExitCode, devices: r.Devices,
 		state: r.State, runState: r.RunState, reason: r.Reason, healthy: r.Healthy, touched: true,
 	}
 	t.setExtra(r.Ports, r.Message, r.Signal)
+	class.heldMillis += t.heldMillis
 	if r.Host != (workload.HostID{}) {
 		if s.setHome(t, s.hosts[r.Host]); t.host == nil {
 			return fmt.Errorf("job %s instance %d was on host %s, of which there is no record: restore the store from a backup", j.ID, i, r.Host)
@@ -263,6 +274,8 @@ func (s *State) loadTask(j *job, r *TaskRecord) error {
 	if t.runState.Live() {
 		s.charge(j, &class.class.Needs, true)
 		s.occupy(j, t, &class.class.Needs, true)
+		s.meter(j, j.Created) // a new account counts from before the first of them
+		s.hold(class, t, true)
 		if t.runState == workload.RunPlaced {
 			t.host.expect(true)
 		}
@@ -359,6 +372,14 @@ func (s *State) Image() *Image {
 	}
 	for key, r := range s.idempotency {
 		im.Idempotency[key] = *r
+	}
+	for _, m := range s.accounts.ledger.All() {
+		im.Accounts[m.Account().Key] = AccountRecord{Account: m.Account()}
+	}
+	for id, b := range s.accounts.balances {
+		if b.Sampled != 0 {
+			im.Balances[id] = b.written
+		}
 	}
 	for id, j := range s.jobs {
 		ji := &JobImage{Job: j.JobRecord, Spec: j.spec, SpecBytes: j.specBytes}

@@ -65,6 +65,7 @@ func (j *job) work() respool.Work {
 
 // charge keeps the pool ledger of one instance.
 func (s *State) charge(j *job, needs *resource.Vector, on bool) {
+	s.accounts.moved = true
 	if on {
 		j.usage = j.usage.Add(*needs)
 		s.pools.Charge(j.spec.Pool, *needs, j.work())

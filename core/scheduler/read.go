@@ -200,7 +200,7 @@ func (r Reader) Hosts(afterCluster, afterName string, limit int) ([]HostView, bo
 func (s *State) jobView(j *job) JobView {
 	return JobView{
 		JobRecord: j.JobRecord, Spec: j.spec, PoolPath: s.poolPath(j.spec.Pool), Instances: uint32(len(j.tasks)), ByState: j.byState,
-		ByRun: j.byRun, Healthy: j.healthy,
+		ByRun: j.byRun, Healthy: j.healthy, Held: j.held(s.now).Whole,
 	}
 }
 

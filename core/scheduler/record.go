@@ -7,6 +7,7 @@ import (
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/usage"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -98,6 +99,7 @@ type (
 		Placed     int64 // of the run
 		Started    int64 // of the run; 0: not yet
 		NotBefore  int64 // end of back-off
+		HeldMillis int64 // how long its ended runs were bound to hosts, together
 	}
 
 	// RunRecord is a run that ended. Each instance keeps its last MaxRunsKept.
@@ -127,6 +129,15 @@ type (
 		Since    int64
 	}
 
+	// AccountRecord is what the runs of an owner held in a pool. It is in every group with the end of such a run.
+	AccountRecord struct{ usage.Account }
+
+	// BalanceRecord is how a pool fared, as of its last sample.
+	BalanceRecord struct{ usage.Balance }
+
+	// SampleRecord is one reading of a pool's counters. It is history: no part of an Image.
+	SampleRecord struct{ usage.Sample }
+
 	// IdempotencyRecord answers a repeated call. It is in the group of what the first call did.
 	IdempotencyRecord struct {
 		Key     IdempotencyKey
@@ -149,6 +160,9 @@ func (JobRecord) record()         {}
 func (TaskRecord) record()        {}
 func (RunRecord) record()         {}
 func (HostRecord) record()        {}
+func (AccountRecord) record()     {}
+func (BalanceRecord) record()     {}
+func (SampleRecord) record()      {}
 func (IdempotencyRecord) record() {}
 func (ChangesRecord) record()     {}
 

@@ -9,6 +9,7 @@ import (
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/usage"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -127,6 +128,8 @@ type State struct {
 	outbox    []*placeWork
 	outboxed  int // tasks in outbox
 
+	accounts accounting
+
 	idempotency map[IdempotencyKey]*IdempotencyRecord
 	steps       uint64
 	timers      timerHeap
@@ -178,6 +181,7 @@ type job struct {
 	demand resource.Vector
 	part   *partKey        // of the demand
 	usage  resource.Vector // of its charged instances
+	meter  *usage.Meter    // of its owner in its pool; nil until it had a run
 
 	sweep      int64                      // next instance to sweep; -1: no sweep
 	renewing   []uint32                   // instances down for a rolling restart, at most Restart.Batch
@@ -209,8 +213,10 @@ type jobClass struct {
 	// members are looked for by rank.
 	fresh    uint32
 	returned []uint32
-	waiting  uint32           // PENDING instances of the class
-	named    map[string]int64 // its needs by name, once launched
+	waiting  uint32 // PENDING instances of the class
+	// What its runs hold in time: of ended ones, how many live, and the live ones' beginnings after the job's creation, together.
+	heldMillis, liveRuns, begunMillis int64
+	named                             map[string]int64 // its needs by name, once launched
 
 	// After a refusal by every shard the class waits for room.
 	blocked   bool
@@ -230,6 +236,7 @@ type task struct {
 	placed     int64
 	started    int64
 	notBefore  int64
+	heldMillis int64
 	host       *hostState
 	extra      *taskExtra
 	generation uint32
@@ -295,6 +302,7 @@ func New(cfg Config) *State {
 		hosts:       map[workload.HostID]*hostState{},
 		clusters:    map[string]resource.Vector{},
 		batches:     map[uint64]*batch{},
+		accounts:    newAccounting(),
 		idempotency: map[IdempotencyKey]*IdempotencyRecord{},
 		dirtyHosts:  map[workload.HostID]int{},
 		dirtyPools:  map[workload.PoolID]int{},
@@ -336,6 +344,7 @@ func (s *State) Step(now int64, events []Event) Output {
 	s.now = max(s.now, now)
 	s.out = Output{}
 	s.steps++
+	s.account()
 	s.fireTimers()
 	for _, e := range events {
 		switch e := e.(type) {
@@ -375,10 +384,15 @@ func (s *State) nextWake() int64 {
 		wake = s.launching[0].at
 	}
 	if s.demandOff {
-		due := s.entitledAt + int64(s.cfg.EntitlementPeriod)
-		if wake == 0 || due < wake {
-			wake = due
-		}
+		wake = earlier(wake, s.entitledAt+int64(s.cfg.EntitlementPeriod))
 	}
-	return wake
+	return earlier(wake, s.usageDue())
+}
+
+// earlier is the first of two times, of which 0 stands for never.
+func earlier(a, b int64) int64 {
+	if a == 0 || (b != 0 && b < a) {
+		return b
+	}
+	return a
 }

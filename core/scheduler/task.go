@@ -101,7 +101,7 @@ func (j *job) taskRecord(i uint32) TaskRecord {
 	r := TaskRecord{
 		Job: j.ID, Instance: i, Generation: t.generation, Run: t.run, State: t.state, RunState: t.runState, Reason: t.reason,
 		Healthy: t.healthy, Config: t.config, Failures: t.failures, Restart: t.restart, Attempts: t.attempts, Devices: t.devices,
-		ExitCode: t.exitCode, Since: t.since, Placed: t.placed, Started: t.started, NotBefore: t.notBefore,
+		ExitCode: t.exitCode, Since: t.since, Placed: t.placed, Started: t.started, NotBefore: t.notBefore, HeldMillis: t.heldMillis,
 	}
 	if r.State == workload.InstanceAdmitted {
 		r.State = workload.InstancePending
@@ -169,6 +169,7 @@ func (s *State) set(j *job, i uint32, state workload.InstanceState, run workload
 	}
 	if now := run.Live(); now != live {
 		s.occupy(j, t, &class.class.Needs, now)
+		s.hold(class, t, now)
 	}
 	if now := run == workload.RunPlaced; now != wasPlaced {
 		t.host.expect(now)

@@ -17,7 +17,8 @@ type (
 		Instances uint32 // for a daemon: the hosts it has an instance for
 		ByState   [workload.NumInstanceStates]uint32
 		ByRun     [workload.NumRunStates]uint32
-		Healthy   uint32 // RUNNING and healthy
+		Healthy   uint32          // RUNNING and healthy
+		Held      resource.Vector // resource-seconds of all its runs so far
 	}
 
 	// TaskView is an instance. HostName is empty when it has no host.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/paceline-sched/paceline/core/workload"
@@ -24,9 +25,14 @@ const (
 	KindHost        Kind = "host"        // by host id
 	KindIdempotency Kind = "idempotency" // by digest of principal, method and key
 	KindEvent       Kind = "event"       // by commit sequence
+	KindAccount     Kind = "account"     // by pool id, digest of owner
+	KindBalance     Kind = "balance"     // by pool id
+	KindSample      Kind = "sample"      // by time, pool id
 )
 
-var kinds = []Kind{KindMeta, KindCell, KindPool, KindJob, KindSpec, KindTask, KindRun, KindHost, KindIdempotency, KindEvent}
+var kinds = []Kind{
+	KindMeta, KindCell, KindPool, KindJob, KindSpec, KindTask, KindRun, KindHost, KindIdempotency, KindEvent, KindAccount, KindBalance, KindSample,
+}
 
 const (
 	keyRoot       = "/v1/"
@@ -121,6 +127,24 @@ func (k Keyspace) Idempotency(digest [32]byte) []byte { return k.key(KindIdempot
 // Event is the key of the events of one commit sequence.
 func (k Keyspace) Event(sequence uint64) []byte {
 	return binary.BigEndian.AppendUint64(k.key(KindEvent, nil, 8), sequence)
+}
+
+// Account is the key of an owner's account in a pool; digest is taken over the owner's name.
+func (k Keyspace) Account(pool workload.PoolID, digest [32]byte) []byte {
+	return append(k.key(KindAccount, pool[:], len(digest)), digest[:]...)
+}
+
+// Balance is the key of a pool's balance.
+func (k Keyspace) Balance(id workload.PoolID) []byte { return k.key(KindBalance, id[:], 0) }
+
+// Sample is the key of a pool's sample of a time, in UTC nanoseconds: samples sort by time.
+func (k Keyspace) Sample(at int64, pool workload.PoolID) []byte {
+	return append(k.Samples(at), pool[:]...)
+}
+
+// Samples is the beginning of the keys of the samples of a time.
+func (k Keyspace) Samples(at int64) []byte {
+	return binary.BigEndian.AppendUint64(k.key(KindSample, nil, 8+idBytes), uint64(max(at, 0))) //nolint:gosec // not negative
 }
 
 // Check refuses groups that are over their bounds (ErrTooLarge) or that write outside the cell, and names the first such. Every
@@ -228,4 +252,36 @@ func (k Keyspace) ParseEvent(key []byte) (sequence uint64, err error) {
 		return 0, err
 	}
 	return binary.BigEndian.Uint64(raw), nil
+}
+
+// ParseAccount reads a key that Account made.
+func (k Keyspace) ParseAccount(key []byte) (pool workload.PoolID, digest [32]byte, err error) {
+	raw, err := k.cut(key, KindAccount, idBytes+len(digest))
+	if err != nil {
+		return pool, digest, err
+	}
+	copy(pool[:], raw)
+	copy(digest[:], raw[idBytes:])
+	return pool, digest, nil
+}
+
+// ParseBalance reads a key that Balance made.
+func (k Keyspace) ParseBalance(key []byte) (id workload.PoolID, err error) {
+	raw, err := k.cut(key, KindBalance, idBytes)
+	copy(id[:], raw)
+	return id, err
+}
+
+// ParseSample reads a key that Sample made.
+func (k Keyspace) ParseSample(key []byte) (at int64, pool workload.PoolID, err error) {
+	raw, err := k.cut(key, KindSample, 8+idBytes)
+	if err != nil {
+		return 0, pool, err
+	}
+	n := binary.BigEndian.Uint64(raw)
+	if n > math.MaxInt64 {
+		return 0, pool, fmt.Errorf("key %.120q names no time", key)
+	}
+	copy(pool[:], raw[8:])
+	return int64(n), pool, nil
 }

@@ -32,6 +32,7 @@ type Client struct {
 	Jobs   pacelinev1connect.JobServiceClient
 	Tasks  pacelinev1connect.TaskServiceClient
 	Pools  pacelinev1connect.PoolServiceClient
+	Usage  pacelinev1connect.UsageServiceClient
 	Hosts  pacelinev1connect.HostServiceClient
 	Events pacelinev1connect.EventServiceClient
 	Admin  pacelinev1connect.AdminServiceClient
@@ -179,6 +180,7 @@ func New(address string, options ...Option) (*Client, error) {
 	c.Jobs = pacelinev1connect.NewJobServiceClient(s.httpClient, c.address, opts...)
 	c.Tasks = pacelinev1connect.NewTaskServiceClient(s.httpClient, c.address, opts...)
 	c.Pools = pacelinev1connect.NewPoolServiceClient(s.httpClient, c.address, opts...)
+	c.Usage = pacelinev1connect.NewUsageServiceClient(s.httpClient, c.address, opts...)
 	c.Hosts = pacelinev1connect.NewHostServiceClient(s.httpClient, c.address, opts...)
 	c.Events = pacelinev1connect.NewEventServiceClient(s.httpClient, c.address, opts...)
 	c.Admin = pacelinev1connect.NewAdminServiceClient(s.httpClient, c.address, opts...)

@@ -22,6 +22,7 @@ import (
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/store"
 	"github.com/paceline-sched/paceline/core/store/record/recordpb"
+	"github.com/paceline-sched/paceline/core/usage"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -93,6 +94,12 @@ func (c *Codec) key(r scheduler.Record) []byte {
 		return c.keys.Idempotency(idempotencyDigest(r.Key))
 	case scheduler.ChangesRecord:
 		return c.keys.Event(r.Sequence)
+	case scheduler.AccountRecord:
+		return c.keys.Account(r.Pool, sha256.Sum256([]byte(r.Owner)))
+	case scheduler.BalanceRecord:
+		return c.keys.Balance(r.Pool)
+	case scheduler.SampleRecord:
+		return c.keys.Sample(r.At, r.Pool)
 	}
 	return nil
 }
@@ -144,6 +151,12 @@ func (c *Codec) message(r scheduler.Record) proto.Message {
 	case scheduler.ChangesRecord:
 		changesToProto(&r, &c.part)
 		return &c.part
+	case scheduler.AccountRecord:
+		return &recordpb.Account{Owner: r.Owner, Since: r.Since, Held: secondsToProto(&r.Held)}
+	case scheduler.BalanceRecord:
+		return balanceToProto(&r.Balance)
+	case scheduler.SampleRecord:
+		return sampleToProto(&r.Sample)
 	}
 	return nil
 }
@@ -190,6 +203,12 @@ func (c *Codec) decode(key, value []byte) (scheduler.Write, error) {
 		r = d.idempotency()
 	case store.KindEvent:
 		r = d.changes()
+	case store.KindAccount:
+		r = d.account()
+	case store.KindBalance:
+		r = d.balance()
+	case store.KindSample:
+		r = d.sample()
 	default:
 		return scheduler.Write{}, fmt.Errorf("a %s key holds no record", kind)
 	}
@@ -199,6 +218,7 @@ func (c *Codec) decode(key, value []byte) (scheduler.Write, error) {
 // imageKinds are the kinds that make up an Image.
 var imageKinds = []store.Kind{
 	store.KindCell, store.KindPool, store.KindJob, store.KindSpec, store.KindTask, store.KindHost, store.KindIdempotency,
+	store.KindAccount, store.KindBalance,
 }
 
 // LoadImage reads the whole state of the cell, without run history and event log. It costs one scan.
@@ -258,4 +278,16 @@ func (c *Codec) Changes(snap store.Snapshot, from uint64, limit, changes int) ([
 		return len(parts) < limit && changes > 0, err
 	})
 	return parts, err
+}
+
+// Samples visits the samples of usage from a time on, in UTC nanoseconds, by time and pool, until visit returns false.
+func (c *Codec) Samples(snap store.Snapshot, from int64, visit func(*usage.Sample) bool) error {
+	return snap.Scan(c.keys.Prefix(store.KindSample), c.keys.Samples(from), func(key, value []byte) (bool, error) {
+		w, err := c.Decode(key, value)
+		if err != nil {
+			return false, err
+		}
+		r, ok := w.Record.(scheduler.SampleRecord)
+		return !ok || visit(&r.Sample), nil
+	})
 }

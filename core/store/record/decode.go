@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"math"
@@ -16,6 +17,7 @@ import (
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/store"
 	"github.com/paceline-sched/paceline/core/store/record/recordpb"
+	"github.com/paceline-sched/paceline/core/usage"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -189,7 +191,7 @@ func (d *decoder) task() scheduler.Record {
 		State: d.instanceState(m.GetState()), RunState: d.runState(m.GetRunState()), Reason: d.reason(m.GetReason()), Healthy: m.GetHealthy(), Config: m.GetConfig(),
 		Failures: m.GetFailures(), Restart: m.GetRestart(), Attempts: m.GetAttempts(), Host: d.id(m.GetHost()),
 		Devices: placement.DeviceSet(d.small(m.GetDevices(), "device set")), ExitCode: m.GetExitCode(), Signal: m.GetSignal(),
-		Message: m.GetMessage(), Since: m.GetSince(), Placed: m.GetPlaced(), Started: m.GetStarted(), NotBefore: m.GetNotBefore(),
+		Message: m.GetMessage(), Since: m.GetSince(), Placed: m.GetPlaced(), Started: m.GetStarted(), NotBefore: m.GetNotBefore(), HeldMillis: m.GetHeldMillis(),
 	}
 	for _, p := range m.GetPorts() {
 		r.Ports = append(r.Ports, d.small(p, "port"))
@@ -414,4 +416,59 @@ func table(m map[string]string) map[string]string {
 		return nil
 	}
 	return maps.Clone(m)
+}
+
+func (d *decoder) seconds(m *recordpb.Seconds) (s usage.Seconds) {
+	if len(m.GetWhole()) > len(s.Whole) || len(m.GetMilli()) != len(m.GetWhole()) {
+		d.fail("resource-seconds of %d kinds, with thousandths of %d", len(m.GetWhole()), len(m.GetMilli()))
+		return s
+	}
+	copy(s.Whole[:], m.GetWhole())
+	for k, milli := range m.GetMilli() {
+		if milli >= 1000 || s.Whole[k] < 0 {
+			d.fail("%d.%03d resource-seconds", s.Whole[k], milli)
+			return s
+		}
+		s.Milli[k] = uint16(milli)
+	}
+	return s
+}
+
+func (d *decoder) account() scheduler.Record {
+	var m recordpb.Account
+	d.unmarshal(&m)
+	pool, digest, err := d.keys.ParseAccount(d.key)
+	d.check(err)
+	if sha256.Sum256([]byte(m.GetOwner())) != digest {
+		d.fail("the account of %.80q lies under another's key", m.GetOwner())
+	}
+	return scheduler.AccountRecord{Account: usage.Account{
+		Key: usage.Key{Pool: pool, Owner: m.GetOwner()}, Since: m.GetSince(), Held: d.seconds(m.GetHeld()),
+	}}
+}
+
+func (d *decoder) balance() scheduler.Record {
+	var m recordpb.Balance
+	d.unmarshal(&m)
+	pool, err := d.keys.ParseBalance(d.key)
+	d.check(err)
+	return scheduler.BalanceRecord{Balance: usage.Balance{
+		Pool: pool, Since: m.GetSince(), Entitled: d.seconds(m.GetEntitled()), Demanded: d.seconds(m.GetDemanded()),
+		Deficit: d.seconds(m.GetDeficit()), Overage: d.seconds(m.GetOverage()), First: m.GetFirst(), Sampled: m.GetSampled(),
+	}}
+}
+
+func (d *decoder) sample() scheduler.Record {
+	var m recordpb.Sample
+	d.unmarshal(&m)
+	at, pool, err := d.keys.ParseSample(d.key)
+	d.check(err)
+	s := usage.Sample{
+		At: at, Pool: pool, Path: m.GetPath(), Leaf: m.GetLeaf(), First: m.GetFirst(), Held: d.vector(m.GetHeld()),
+		Entitled: d.vector(m.GetEntitled()), Demanded: d.vector(m.GetDemanded()), Deficit: d.vector(m.GetDeficit()), Overage: d.vector(m.GetOverage()),
+	}
+	for _, o := range m.GetOwners() {
+		s.Owners = append(s.Owners, usage.OwnerReading{Owner: o.GetOwner(), Held: d.vector(o.GetHeld())})
+	}
+	return scheduler.SampleRecord{Sample: s}
 }

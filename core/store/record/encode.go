@@ -7,6 +7,7 @@ import (
 	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/store/record/recordpb"
+	"github.com/paceline-sched/paceline/core/usage"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -77,6 +78,7 @@ func taskToProto(r *scheduler.TaskRecord, m *recordpb.Task) {
 	m.Healthy, m.Config, m.Failures, m.Restart, m.Attempts = r.Healthy, r.Config, r.Failures, r.Restart, r.Attempts
 	m.Host, m.Devices, m.ExitCode, m.Signal, m.Message = idInto(m.Host, r.Host), uint32(r.Devices), r.ExitCode, r.Signal, r.Message
 	m.Since, m.Placed, m.Started, m.NotBefore = r.Since, r.Placed, r.Started, r.NotBefore
+	m.HeldMillis = r.HeldMillis
 	m.Ports = m.Ports[:0]
 	for _, p := range r.Ports {
 		m.Ports = append(m.Ports, uint32(p))
@@ -199,4 +201,37 @@ func placementToProto(p *workload.Placement) *recordpb.Placement {
 
 func constraintToProto(c *workload.Constraint) *recordpb.Constraint {
 	return &recordpb.Constraint{Key: c.Key, Op: uint32(c.Op), Values: c.Values}
+}
+
+func secondsToProto(s *usage.Seconds) *recordpb.Seconds {
+	n := len(s.Whole)
+	for n > 0 && s.Whole[n-1] == 0 && s.Milli[n-1] == 0 {
+		n--
+	}
+	if n == 0 {
+		return nil
+	}
+	m := &recordpb.Seconds{Whole: append([]int64(nil), s.Whole[:n]...)}
+	for _, milli := range s.Milli[:n] {
+		m.Milli = append(m.Milli, uint32(milli))
+	}
+	return m
+}
+
+func balanceToProto(b *usage.Balance) *recordpb.Balance {
+	return &recordpb.Balance{
+		Since: b.Since, Entitled: secondsToProto(&b.Entitled), Demanded: secondsToProto(&b.Demanded), Deficit: secondsToProto(&b.Deficit),
+		Overage: secondsToProto(&b.Overage), First: b.First, Sampled: b.Sampled,
+	}
+}
+
+func sampleToProto(s *usage.Sample) *recordpb.Sample {
+	m := &recordpb.Sample{
+		Path: s.Path, Leaf: s.Leaf, First: s.First, Held: vectorToProto(&s.Held), Entitled: vectorToProto(&s.Entitled),
+		Demanded: vectorToProto(&s.Demanded), Deficit: vectorToProto(&s.Deficit), Overage: vectorToProto(&s.Overage),
+	}
+	for n := range s.Owners {
+		m.Owners = append(m.Owners, &recordpb.OwnerReading{Owner: s.Owners[n].Owner, Held: vectorToProto(&s.Owners[n].Held)})
+	}
+	return m
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/usage"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -210,7 +211,7 @@ func (s source) task() scheduler.TaskRecord {
 		Job: s.job(), Instance: s.instance(), Generation: s.number(), Run: s.number(), State: s.instanceState(), RunState: s.runState(),
 		Reason: s.reason(), Healthy: s.bool(), Config: s.number(), Failures: s.number(), Restart: s.number(), Attempts: s.number(), Host: s.id(),
 		Devices: placement.DeviceSet(rapid.Uint16().Draw(s.t, "devices")), ExitCode: s.signed(), Signal: s.signed(), Message: s.text(),
-		Since: s.time(), Placed: s.time(), Started: s.time(), NotBefore: s.time(),
+		Since: s.time(), Placed: s.time(), Started: s.time(), NotBefore: s.time(), HeldMillis: s.time(),
 	}
 	for range rapid.IntRange(0, 2).Draw(s.t, "ports") {
 		r.Ports = append(r.Ports, rapid.Uint16().Draw(s.t, "port"))
@@ -284,10 +285,43 @@ func (s source) draws() []func() scheduler.Record {
 		func() scheduler.Record { return s.host() },
 		func() scheduler.Record { return s.idempotency() },
 		func() scheduler.Record { return s.changes() },
+		func() scheduler.Record { return s.account() },
+		func() scheduler.Record { return s.balance() },
+		func() scheduler.Record { return s.sample() },
 	}
 }
 
 func (s source) record() scheduler.Record {
 	draws := s.draws()
 	return draws[rapid.IntRange(0, len(draws)-1).Draw(s.t, "kind of record")]()
+}
+
+func (s source) seconds() (out usage.Seconds) {
+	for k := range rapid.IntRange(0, resource.MaxKinds).Draw(s.t, "kinds") {
+		out.Whole[k] = rapid.Int64Range(0, 1<<62).Draw(s.t, "seconds")
+		out.Milli[k] = rapid.Uint16Range(0, 999).Draw(s.t, "milli")
+	}
+	return out
+}
+
+func (s source) account() scheduler.AccountRecord {
+	return scheduler.AccountRecord{Account: usage.Account{Key: usage.Key{Pool: s.id(), Owner: s.text()}, Since: s.time(), Held: s.seconds()}}
+}
+
+func (s source) balance() scheduler.BalanceRecord {
+	return scheduler.BalanceRecord{Balance: usage.Balance{
+		Pool: s.id(), Since: s.time(), Entitled: s.seconds(), Demanded: s.seconds(), Deficit: s.seconds(), Overage: s.seconds(),
+		First: s.time(), Sampled: s.time(),
+	}}
+}
+
+func (s source) sample() scheduler.SampleRecord {
+	out := usage.Sample{
+		At: rapid.Int64Min(0).Draw(s.t, "at"), Pool: s.id(), Path: s.text(), Leaf: s.bool(), First: s.time(), Held: s.vector(0),
+		Entitled: s.vector(0), Demanded: s.vector(0), Deficit: s.vector(0), Overage: s.vector(0),
+	}
+	for range rapid.IntRange(0, 3).Draw(s.t, "owners") {
+		out.Owners = append(out.Owners, usage.OwnerReading{Owner: s.text(), Held: s.vector(0)})
+	}
+	return scheduler.SampleRecord{Sample: out}
 }

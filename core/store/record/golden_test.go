@@ -23,6 +23,7 @@ import (
 	"github.com/paceline-sched/paceline/core/store"
 	"github.com/paceline-sched/paceline/core/store/record"
 	"github.com/paceline-sched/paceline/core/store/record/recordpb"
+	"github.com/paceline-sched/paceline/core/usage"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -92,8 +93,22 @@ func samples() []sample {
 		{"changes", scheduler.ChangesRecord{Sequence: 258, Changes: []scheduler.Change{sampleChange(), {
 			Kind: scheduler.ChangePool, At: sampleTime, Pool: samplePool, Version: 6, Name: "research",
 		}}}, &recordpb.Changes{}},
+		{"account", scheduler.AccountRecord{Account: usage.Account{
+			Key: usage.Key{Pool: samplePool, Owner: "ada"}, Since: sampleTime / 1_000_000, Held: sampleSeconds,
+		}}, &recordpb.Account{}},
+		{"balance", scheduler.BalanceRecord{Balance: usage.Balance{
+			Pool: samplePool, Since: sampleTime / 1_000_000, Entitled: sampleSeconds, Demanded: sampleSeconds, Deficit: sampleSeconds,
+			Overage: sampleSeconds, First: sampleTime, Sampled: sampleTime + 1,
+		}}, &recordpb.Balance{}},
+		{"sample", scheduler.SampleRecord{Sample: usage.Sample{
+			At: sampleTime, Pool: samplePool, Path: "/research", Leaf: true, First: sampleTime - 1, Held: resource.Vector{1}, Entitled: resource.Vector{2},
+			Demanded: resource.Vector{3}, Deficit: resource.Vector{4}, Overage: resource.Vector{0, 5},
+			Owners: []usage.OwnerReading{{Owner: "ada", Held: resource.Vector{1}}},
+		}}, &recordpb.Sample{}},
 	}
 }
+
+var sampleSeconds = usage.Seconds{Whole: resource.Vector{4000, 1}, Milli: [resource.MaxKinds]uint16{999, 1}}
 
 func sampleSpec() *workload.JobSpec {
 	constraint := workload.Constraint{Key: "arch", Op: workload.OpIn, Values: []string{"arm64", "x86"}}
@@ -135,7 +150,7 @@ func sampleTask() scheduler.TaskRecord {
 		Job: sampleJob, Instance: 258, Generation: 2, Run: 7, State: workload.InstanceActive, RunState: workload.RunRunning,
 		Reason: workload.ReasonHostLost, Healthy: true, Config: 2, Failures: 1, Restart: 3, Attempts: 1, Host: sampleHost, Devices: 0x8001,
 		Ports: []uint16{80, 65535}, ExitCode: -1, Signal: 15, Message: "a message", Since: sampleTime, Placed: sampleTime + 1, Started: sampleTime + 2,
-		NotBefore: sampleTime + 3,
+		NotBefore: sampleTime + 3, HeldMillis: 4,
 	}
 }
 

@@ -105,6 +105,12 @@ func identity(r scheduler.Record) any {
 		return r.Key
 	case scheduler.ChangesRecord:
 		return r.Sequence
+	case scheduler.AccountRecord:
+		return r.Key
+	case scheduler.BalanceRecord:
+		return r.Pool
+	case scheduler.SampleRecord:
+		return [2]any{r.At, r.Pool}
 	}
 	return nil
 }

@@ -1861,7 +1861,9 @@ type Task struct {
 	// When its run was RUNNING.
 	Started int64 `protobuf:"fixed64,19,opt,name=started" json:"started,omitempty"`
 	// End of back-off.
-	NotBefore     int64 `protobuf:"fixed64,20,opt,name=not_before,json=notBefore" json:"not_before,omitempty"`
+	NotBefore int64 `protobuf:"fixed64,20,opt,name=not_before,json=notBefore" json:"not_before,omitempty"`
+	// How long its ended runs were bound to hosts, together, in milliseconds.
+	HeldMillis    int64 `protobuf:"varint,21,opt,name=held_millis,json=heldMillis" json:"held_millis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2032,6 +2034,13 @@ func (x *Task) GetStarted() int64 {
 func (x *Task) GetNotBefore() int64 {
 	if x != nil {
 		return x.NotBefore
+	}
+	return 0
+}
+
+func (x *Task) GetHeldMillis() int64 {
+	if x != nil {
+		return x.HeldMillis
 	}
 	return 0
 }
@@ -2726,6 +2735,398 @@ func (x *Change) GetMessage() string {
 	return ""
 }
 
+// Seconds is usage.Seconds: one quantity per kind of resource, in kind order, without the zeros at the end.
+type Seconds struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whole unit-seconds.
+	Whole []int64 `protobuf:"varint,1,rep,packed,name=whole" json:"whole,omitempty"`
+	// Thousandths of them.
+	Milli         []uint32 `protobuf:"varint,2,rep,packed,name=milli" json:"milli,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Seconds) Reset() {
+	*x = Seconds{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Seconds) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Seconds) ProtoMessage() {}
+
+func (x *Seconds) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Seconds.ProtoReflect.Descriptor instead.
+func (*Seconds) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Seconds) GetWhole() []int64 {
+	if x != nil {
+		return x.Whole
+	}
+	return nil
+}
+
+func (x *Seconds) GetMilli() []uint32 {
+	if x != nil {
+		return x.Milli
+	}
+	return nil
+}
+
+// Account is usage.Account; its pool is in its key.
+type Account struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose it is.
+	Owner string `protobuf:"bytes,1,opt,name=owner" json:"owner,omitempty"`
+	// Up to when live runs are counted, in UTC milliseconds.
+	Since int64 `protobuf:"varint,2,opt,name=since" json:"since,omitempty"`
+	// What was held.
+	Held          *Seconds `protobuf:"bytes,3,opt,name=held" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Account) Reset() {
+	*x = Account{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Account) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Account) ProtoMessage() {}
+
+func (x *Account) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Account.ProtoReflect.Descriptor instead.
+func (*Account) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Account) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *Account) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *Account) GetHeld() *Seconds {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+// Balance is usage.Balance; its pool is its key.
+type Balance struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Up to when it is counted, in UTC milliseconds.
+	Since int64 `protobuf:"varint,1,opt,name=since" json:"since,omitempty"`
+	// What the pool was entitled to.
+	Entitled *Seconds `protobuf:"bytes,2,opt,name=entitled" json:"entitled,omitempty"`
+	// What it demanded.
+	Demanded *Seconds `protobuf:"bytes,3,opt,name=demanded" json:"demanded,omitempty"`
+	// What it lacked.
+	Deficit *Seconds `protobuf:"bytes,4,opt,name=deficit" json:"deficit,omitempty"`
+	// What it had too much.
+	Overage *Seconds `protobuf:"bytes,5,opt,name=overage" json:"overage,omitempty"`
+	// When it began.
+	First int64 `protobuf:"fixed64,6,opt,name=first" json:"first,omitempty"`
+	// When it was last sampled.
+	Sampled       int64 `protobuf:"fixed64,7,opt,name=sampled" json:"sampled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Balance) Reset() {
+	*x = Balance{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Balance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Balance) ProtoMessage() {}
+
+func (x *Balance) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Balance.ProtoReflect.Descriptor instead.
+func (*Balance) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Balance) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *Balance) GetEntitled() *Seconds {
+	if x != nil {
+		return x.Entitled
+	}
+	return nil
+}
+
+func (x *Balance) GetDemanded() *Seconds {
+	if x != nil {
+		return x.Demanded
+	}
+	return nil
+}
+
+func (x *Balance) GetDeficit() *Seconds {
+	if x != nil {
+		return x.Deficit
+	}
+	return nil
+}
+
+func (x *Balance) GetOverage() *Seconds {
+	if x != nil {
+		return x.Overage
+	}
+	return nil
+}
+
+func (x *Balance) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Balance) GetSampled() int64 {
+	if x != nil {
+		return x.Sampled
+	}
+	return 0
+}
+
+// Sample is usage.Sample; its time and pool are in its key.
+type Sample struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pool's path.
+	Path string `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
+	// Whether it held work itself.
+	Leaf bool `protobuf:"varint,2,opt,name=leaf" json:"leaf,omitempty"`
+	// When its counters began.
+	First int64 `protobuf:"fixed64,3,opt,name=first" json:"first,omitempty"`
+	// What was held.
+	Held *Vector `protobuf:"bytes,4,opt,name=held" json:"held,omitempty"`
+	// What the pool was entitled to.
+	Entitled *Vector `protobuf:"bytes,5,opt,name=entitled" json:"entitled,omitempty"`
+	// What it demanded.
+	Demanded *Vector `protobuf:"bytes,6,opt,name=demanded" json:"demanded,omitempty"`
+	// What it lacked.
+	Deficit *Vector `protobuf:"bytes,7,opt,name=deficit" json:"deficit,omitempty"`
+	// What it had too much.
+	Overage *Vector `protobuf:"bytes,8,opt,name=overage" json:"overage,omitempty"`
+	// Its owners' readings.
+	Owners        []*OwnerReading `protobuf:"bytes,9,rep,name=owners" json:"owners,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sample) Reset() {
+	*x = Sample{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sample) ProtoMessage() {}
+
+func (x *Sample) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sample.ProtoReflect.Descriptor instead.
+func (*Sample) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Sample) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Sample) GetLeaf() bool {
+	if x != nil {
+		return x.Leaf
+	}
+	return false
+}
+
+func (x *Sample) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Sample) GetHeld() *Vector {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *Sample) GetEntitled() *Vector {
+	if x != nil {
+		return x.Entitled
+	}
+	return nil
+}
+
+func (x *Sample) GetDemanded() *Vector {
+	if x != nil {
+		return x.Demanded
+	}
+	return nil
+}
+
+func (x *Sample) GetDeficit() *Vector {
+	if x != nil {
+		return x.Deficit
+	}
+	return nil
+}
+
+func (x *Sample) GetOverage() *Vector {
+	if x != nil {
+		return x.Overage
+	}
+	return nil
+}
+
+func (x *Sample) GetOwners() []*OwnerReading {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
+// OwnerReading is usage.OwnerReading.
+type OwnerReading struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose it is.
+	Owner string `protobuf:"bytes,1,opt,name=owner" json:"owner,omitempty"`
+	// What was held.
+	Held          *Vector `protobuf:"bytes,2,opt,name=held" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnerReading) Reset() {
+	*x = OwnerReading{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnerReading) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnerReading) ProtoMessage() {}
+
+func (x *OwnerReading) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnerReading.ProtoReflect.Descriptor instead.
+func (*OwnerReading) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *OwnerReading) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *OwnerReading) GetHeld() *Vector {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
 var File_paceline_record_v1_record_proto protoreflect.FileDescriptor
 
 const file_paceline_record_v1_record_proto_rawDesc = "" +
@@ -2917,7 +3318,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x01 \x01(\rR\n" +
 	"generation\x12\x1a\n" +
-	"\bfailures\x18\x02 \x01(\rR\bfailures\"\x81\x04\n" +
+	"\bfailures\x18\x02 \x01(\rR\bfailures\"\xa2\x04\n" +
 	"\x04Task\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\rR\n" +
@@ -2942,7 +3343,9 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x06placed\x18\x12 \x01(\x10R\x06placed\x12\x18\n" +
 	"\astarted\x18\x13 \x01(\x10R\astarted\x12\x1d\n" +
 	"\n" +
-	"not_before\x18\x14 \x01(\x10R\tnotBefore\"\x96\x02\n" +
+	"not_before\x18\x14 \x01(\x10R\tnotBefore\x12\x1f\n" +
+	"\vheld_millis\x18\x15 \x01(\x03R\n" +
+	"heldMillis\"\x96\x02\n" +
 	"\x03Run\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\rR\n" +
@@ -3012,7 +3415,35 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\texit_code\x18\x10 \x01(\x11R\bexitCode\x12\x12\n" +
 	"\x04host\x18\x11 \x01(\fR\x04host\x12\x12\n" +
 	"\x04name\x18\x12 \x01(\tR\x04name\x12\x18\n" +
-	"\amessage\x18\x13 \x01(\tR\amessageBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
+	"\amessage\x18\x13 \x01(\tR\amessage\"5\n" +
+	"\aSeconds\x12\x14\n" +
+	"\x05whole\x18\x01 \x03(\x03R\x05whole\x12\x14\n" +
+	"\x05milli\x18\x02 \x03(\rR\x05milli\"f\n" +
+	"\aAccount\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x14\n" +
+	"\x05since\x18\x02 \x01(\x03R\x05since\x12/\n" +
+	"\x04held\x18\x03 \x01(\v2\x1b.paceline.record.v1.SecondsR\x04held\"\xaf\x02\n" +
+	"\aBalance\x12\x14\n" +
+	"\x05since\x18\x01 \x01(\x03R\x05since\x127\n" +
+	"\bentitled\x18\x02 \x01(\v2\x1b.paceline.record.v1.SecondsR\bentitled\x127\n" +
+	"\bdemanded\x18\x03 \x01(\v2\x1b.paceline.record.v1.SecondsR\bdemanded\x125\n" +
+	"\adeficit\x18\x04 \x01(\v2\x1b.paceline.record.v1.SecondsR\adeficit\x125\n" +
+	"\aoverage\x18\x05 \x01(\v2\x1b.paceline.record.v1.SecondsR\aoverage\x12\x14\n" +
+	"\x05first\x18\x06 \x01(\x10R\x05first\x12\x18\n" +
+	"\asampled\x18\a \x01(\x10R\asampled\"\x8c\x03\n" +
+	"\x06Sample\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04leaf\x18\x02 \x01(\bR\x04leaf\x12\x14\n" +
+	"\x05first\x18\x03 \x01(\x10R\x05first\x12.\n" +
+	"\x04held\x18\x04 \x01(\v2\x1a.paceline.record.v1.VectorR\x04held\x126\n" +
+	"\bentitled\x18\x05 \x01(\v2\x1a.paceline.record.v1.VectorR\bentitled\x126\n" +
+	"\bdemanded\x18\x06 \x01(\v2\x1a.paceline.record.v1.VectorR\bdemanded\x124\n" +
+	"\adeficit\x18\a \x01(\v2\x1a.paceline.record.v1.VectorR\adeficit\x124\n" +
+	"\aoverage\x18\b \x01(\v2\x1a.paceline.record.v1.VectorR\aoverage\x128\n" +
+	"\x06owners\x18\t \x03(\v2 .paceline.record.v1.OwnerReadingR\x06owners\"T\n" +
+	"\fOwnerReading\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12.\n" +
+	"\x04held\x18\x02 \x01(\v2\x1a.paceline.record.v1.VectorR\x04heldBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
 var (
 	file_paceline_record_v1_record_proto_rawDescOnce sync.Once
@@ -3026,78 +3457,95 @@ func file_paceline_record_v1_record_proto_rawDescGZIP() []byte {
 	return file_paceline_record_v1_record_proto_rawDescData
 }
 
-var file_paceline_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_paceline_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_paceline_record_v1_record_proto_goTypes = []any{
-	(*Vector)(nil),      // 0: paceline.record.v1.Vector
-	(*Caller)(nil),      // 1: paceline.record.v1.Caller
-	(*Cell)(nil),        // 2: paceline.record.v1.Cell
-	(*Pool)(nil),        // 3: paceline.record.v1.Pool
-	(*Limit)(nil),       // 4: paceline.record.v1.Limit
-	(*Spec)(nil),        // 5: paceline.record.v1.Spec
-	(*Gang)(nil),        // 6: paceline.record.v1.Gang
-	(*GangGroup)(nil),   // 7: paceline.record.v1.GangGroup
-	(*Template)(nil),    // 8: paceline.record.v1.Template
-	(*Port)(nil),        // 9: paceline.record.v1.Port
-	(*HealthCheck)(nil), // 10: paceline.record.v1.HealthCheck
-	(*Override)(nil),    // 11: paceline.record.v1.Override
-	(*Placement)(nil),   // 12: paceline.record.v1.Placement
-	(*Constraint)(nil),  // 13: paceline.record.v1.Constraint
-	(*Preference)(nil),  // 14: paceline.record.v1.Preference
-	(*Affinity)(nil),    // 15: paceline.record.v1.Affinity
-	(*Spread)(nil),      // 16: paceline.record.v1.Spread
-	(*Job)(nil),         // 17: paceline.record.v1.Job
-	(*GangLife)(nil),    // 18: paceline.record.v1.GangLife
-	(*Task)(nil),        // 19: paceline.record.v1.Task
-	(*Run)(nil),         // 20: paceline.record.v1.Run
-	(*Host)(nil),        // 21: paceline.record.v1.Host
-	(*Device)(nil),      // 22: paceline.record.v1.Device
-	(*Idempotency)(nil), // 23: paceline.record.v1.Idempotency
-	(*Changes)(nil),     // 24: paceline.record.v1.Changes
-	(*Change)(nil),      // 25: paceline.record.v1.Change
-	nil,                 // 26: paceline.record.v1.Spec.LabelsEntry
-	nil,                 // 27: paceline.record.v1.Template.EnvEntry
-	nil,                 // 28: paceline.record.v1.Template.LabelsEntry
-	nil,                 // 29: paceline.record.v1.Override.EnvEntry
-	nil,                 // 30: paceline.record.v1.Override.LabelsEntry
-	nil,                 // 31: paceline.record.v1.Affinity.SelectorEntry
-	nil,                 // 32: paceline.record.v1.Host.AttributesEntry
+	(*Vector)(nil),       // 0: paceline.record.v1.Vector
+	(*Caller)(nil),       // 1: paceline.record.v1.Caller
+	(*Cell)(nil),         // 2: paceline.record.v1.Cell
+	(*Pool)(nil),         // 3: paceline.record.v1.Pool
+	(*Limit)(nil),        // 4: paceline.record.v1.Limit
+	(*Spec)(nil),         // 5: paceline.record.v1.Spec
+	(*Gang)(nil),         // 6: paceline.record.v1.Gang
+	(*GangGroup)(nil),    // 7: paceline.record.v1.GangGroup
+	(*Template)(nil),     // 8: paceline.record.v1.Template
+	(*Port)(nil),         // 9: paceline.record.v1.Port
+	(*HealthCheck)(nil),  // 10: paceline.record.v1.HealthCheck
+	(*Override)(nil),     // 11: paceline.record.v1.Override
+	(*Placement)(nil),    // 12: paceline.record.v1.Placement
+	(*Constraint)(nil),   // 13: paceline.record.v1.Constraint
+	(*Preference)(nil),   // 14: paceline.record.v1.Preference
+	(*Affinity)(nil),     // 15: paceline.record.v1.Affinity
+	(*Spread)(nil),       // 16: paceline.record.v1.Spread
+	(*Job)(nil),          // 17: paceline.record.v1.Job
+	(*GangLife)(nil),     // 18: paceline.record.v1.GangLife
+	(*Task)(nil),         // 19: paceline.record.v1.Task
+	(*Run)(nil),          // 20: paceline.record.v1.Run
+	(*Host)(nil),         // 21: paceline.record.v1.Host
+	(*Device)(nil),       // 22: paceline.record.v1.Device
+	(*Idempotency)(nil),  // 23: paceline.record.v1.Idempotency
+	(*Changes)(nil),      // 24: paceline.record.v1.Changes
+	(*Change)(nil),       // 25: paceline.record.v1.Change
+	(*Seconds)(nil),      // 26: paceline.record.v1.Seconds
+	(*Account)(nil),      // 27: paceline.record.v1.Account
+	(*Balance)(nil),      // 28: paceline.record.v1.Balance
+	(*Sample)(nil),       // 29: paceline.record.v1.Sample
+	(*OwnerReading)(nil), // 30: paceline.record.v1.OwnerReading
+	nil,                  // 31: paceline.record.v1.Spec.LabelsEntry
+	nil,                  // 32: paceline.record.v1.Template.EnvEntry
+	nil,                  // 33: paceline.record.v1.Template.LabelsEntry
+	nil,                  // 34: paceline.record.v1.Override.EnvEntry
+	nil,                  // 35: paceline.record.v1.Override.LabelsEntry
+	nil,                  // 36: paceline.record.v1.Affinity.SelectorEntry
+	nil,                  // 37: paceline.record.v1.Host.AttributesEntry
 }
 var file_paceline_record_v1_record_proto_depIdxs = []int32{
 	0,  // 0: paceline.record.v1.Pool.reservation:type_name -> paceline.record.v1.Vector
 	4,  // 1: paceline.record.v1.Pool.limits:type_name -> paceline.record.v1.Limit
 	4,  // 2: paceline.record.v1.Pool.user_limits:type_name -> paceline.record.v1.Limit
-	26, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
+	31, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
 	8,  // 4: paceline.record.v1.Spec.template:type_name -> paceline.record.v1.Template
 	11, // 5: paceline.record.v1.Spec.overrides:type_name -> paceline.record.v1.Override
 	12, // 6: paceline.record.v1.Spec.placement:type_name -> paceline.record.v1.Placement
 	6,  // 7: paceline.record.v1.Spec.gangs:type_name -> paceline.record.v1.Gang
 	7,  // 8: paceline.record.v1.Gang.groups:type_name -> paceline.record.v1.GangGroup
-	27, // 9: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
+	32, // 9: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
 	0,  // 10: paceline.record.v1.Template.needs:type_name -> paceline.record.v1.Vector
 	9,  // 11: paceline.record.v1.Template.ports:type_name -> paceline.record.v1.Port
 	10, // 12: paceline.record.v1.Template.health:type_name -> paceline.record.v1.HealthCheck
-	28, // 13: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
-	29, // 14: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
+	33, // 13: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
+	34, // 14: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
 	0,  // 15: paceline.record.v1.Override.needs:type_name -> paceline.record.v1.Vector
-	30, // 16: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
+	35, // 16: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
 	13, // 17: paceline.record.v1.Placement.constraints:type_name -> paceline.record.v1.Constraint
 	14, // 18: paceline.record.v1.Placement.preferences:type_name -> paceline.record.v1.Preference
 	15, // 19: paceline.record.v1.Placement.affinities:type_name -> paceline.record.v1.Affinity
 	16, // 20: paceline.record.v1.Placement.spreads:type_name -> paceline.record.v1.Spread
 	13, // 21: paceline.record.v1.Preference.constraint:type_name -> paceline.record.v1.Constraint
-	31, // 22: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
+	36, // 22: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
 	1,  // 23: paceline.record.v1.Job.caller:type_name -> paceline.record.v1.Caller
 	18, // 24: paceline.record.v1.Job.gangs:type_name -> paceline.record.v1.GangLife
-	32, // 25: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
+	37, // 25: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
 	0,  // 26: paceline.record.v1.Host.capacity:type_name -> paceline.record.v1.Vector
 	0,  // 27: paceline.record.v1.Host.foreign:type_name -> paceline.record.v1.Vector
 	22, // 28: paceline.record.v1.Host.devices:type_name -> paceline.record.v1.Device
 	25, // 29: paceline.record.v1.Changes.changes:type_name -> paceline.record.v1.Change
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	26, // 30: paceline.record.v1.Account.held:type_name -> paceline.record.v1.Seconds
+	26, // 31: paceline.record.v1.Balance.entitled:type_name -> paceline.record.v1.Seconds
+	26, // 32: paceline.record.v1.Balance.demanded:type_name -> paceline.record.v1.Seconds
+	26, // 33: paceline.record.v1.Balance.deficit:type_name -> paceline.record.v1.Seconds
+	26, // 34: paceline.record.v1.Balance.overage:type_name -> paceline.record.v1.Seconds
+	0,  // 35: paceline.record.v1.Sample.held:type_name -> paceline.record.v1.Vector
+	0,  // 36: paceline.record.v1.Sample.entitled:type_name -> paceline.record.v1.Vector
+	0,  // 37: paceline.record.v1.Sample.demanded:type_name -> paceline.record.v1.Vector
+	0,  // 38: paceline.record.v1.Sample.deficit:type_name -> paceline.record.v1.Vector
+	0,  // 39: paceline.record.v1.Sample.overage:type_name -> paceline.record.v1.Vector
+	30, // 40: paceline.record.v1.Sample.owners:type_name -> paceline.record.v1.OwnerReading
+	0,  // 41: paceline.record.v1.OwnerReading.held:type_name -> paceline.record.v1.Vector
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_paceline_record_v1_record_proto_init() }
@@ -3111,7 +3559,7 @@ func file_paceline_record_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_record_v1_record_proto_rawDesc), len(file_paceline_record_v1_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
