@@ -15,22 +15,31 @@ import (
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
 )
 
-// TestBackup takes a backup under load and restores it elsewhere. The copy has all that was acknowledged before, is a cell that works,
-// and tells watches of the old history to begin anew.
+// TestBackup takes a backup under load and restores it elsewhere. The copy is the cell as it was at one revision, has all that was
+// acknowledged before, is a cell that works, and tells watches of the old history to begin anew.
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	c := startCell(t, simulates...)
+	books := c.follow()
 	c.must("pool", "apply", write(t, c.dir, "pools.yaml", "path: /team\nshare: 7\n"))
 	c.must("job", "run", write(t, c.dir, "ended.yaml", "name: ended\npool: /team\nbatch: {}\ninstances: 20\ntask: {simulation: {duration: 0.01s}}\n"), "--wait")
 	ended := c.state()["job /team/ended"]
 	c.must("job", "run", write(t, c.dir, "long.yaml", "name: long\nbatch: {max_running: 40}\ninstances: 2000\ntask: {simulation: {duration: 0.02s}}\n"))
 	c.must("job", "run", write(t, c.dir, "lasting.yaml", "name: lasting\nservice: {}\npreemptible: true\ninstances: 3\ntask: {simulation: {duration: 1000s}}\n"))
 	stop := c.submitInBackground("during")
+	c.await("the long job is at work", func() error {
+		list, err := c.jobs()
+		if done := list["/default/long"].GetInstanceCounts().GetDone(); err == nil && done < 100 {
+			err = fmt.Errorf("%d of its instances are done", done)
+		}
+		return err
+	})
 	cursor := c.cursor()
 	before, err := c.jobs()
 	if err != nil {
 		t.Fatal(err)
 	}
+	started := books.reached()
 	c.must("backup", "cell.backup")
 	<-time.After(5 * pause) // some more work that the backup does not have
 	if _, err := stop(); err != nil {
@@ -43,7 +52,14 @@ func TestBackup(t *testing.T) {
 	c.start()
 	c.must("events", "--cursor", cursor, "--limit", "1")
 
+	c.must("job", "stop", "lasting", "--wait")
+	c.awaitJobs(pacelinev1.JobState_JOB_STATE_SUCCEEDED, "/default/long")
+	books.check(t, c)
+
 	restored := c.restore(t, "cell.backup")
+	restored.checkCut(t, books, started)
+	restored.flags = c.flags
+	restored.start()
 	after, err := restored.jobs()
 	if err != nil {
 		t.Fatal(err)
@@ -83,15 +99,49 @@ func TestBackup(t *testing.T) {
 	c.stop()
 }
 
-// restore fills the data directory of another cell from a backup of this one, and starts it.
+// checkCut starts a restored cell without its clusters, so that nothing goes on, and wants it to be the cell of the books as it was at
+// one revision, from a certain one on.
+func (c *cell) checkCut(t *testing.T, books *ledger, from uint64) {
+	t.Helper()
+	c.start()
+	jobs, err := c.jobs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := 0
+	for path, j := range jobs {
+		tasks, err := c.tasks(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts, runs := map[pacelinev1.InstanceState]uint32{}, map[pacelinev1.RunState]uint32{}
+		for _, task := range tasks {
+			counts[task.GetState()]++
+			runs[task.GetRun().GetState()]++
+		}
+		live += int(counts[pacelinev1.InstanceState_INSTANCE_STATE_ACTIVE])
+		said := j.GetInstanceCounts()
+		if len(tasks) != int(j.GetInstances()) || said.GetDone() != counts[pacelinev1.InstanceState_INSTANCE_STATE_DONE] ||
+			said.GetActive() != counts[pacelinev1.InstanceState_INSTANCE_STATE_ACTIVE] || j.GetRunCounts().GetSucceeded() != runs[pacelinev1.RunState_RUN_STATE_SUCCEEDED] {
+			t.Errorf("job %s counts %v and %v, and its %d tasks are %v and %v", path, said, j.GetRunCounts(), len(tasks), counts, runs)
+		}
+	}
+	first, beyond, err := books.cut(jobs, c.tasks)
+	if err != nil || first >= beyond || beyond <= from {
+		t.Errorf("the restored cell is that of revisions %d to %d, and the backup began at %d: %v", first, beyond-1, from, err)
+	}
+	t.Logf("the backup has %d jobs and %d live runs, as at revision %d; it began at %d", len(jobs), live, first, from)
+	c.kill()
+}
+
+// restore fills the data directory of another cell, without clusters so far, from a backup of this one.
 func (c *cell) restore(t *testing.T, backup string) *cell {
 	t.Helper()
-	other := newCell(t, c.flags...)
+	other := newCell(t)
 	file := filepath.Join(c.dir, backup)
 	if out := other.must("server", "restore", "--data-dir", other.data, file); !strings.Contains(out, "restored "+file) {
 		t.Errorf("restore says %q", out)
 	}
-	other.start()
 	return other
 }
 
@@ -141,8 +191,8 @@ func TestBadRestore(t *testing.T) { //nolint:tparallel // the parts share one ce
 	c.stop()
 }
 
-// TestFullDisk fills the disk under a cell. It stops before the disk is full to the last byte, says why, and once there is room again
-// everything that was acknowledged is there.
+// TestFullDisk fills the disk under a cell at work. It stops before the disk is full to the last byte, says why, and once there is room
+// again everything that was acknowledged is there, and goes on.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	const size, reserve = 160 << 20, 48 << 20
@@ -159,8 +209,11 @@ func TestFullDisk(t *testing.T) {
 		}
 	})
 	c.start()
+	books := c.follow()
 	c.must("job", "run", write(t, c.dir, "kept.yaml", "name: kept\nbatch: {}\ninstances: 5\ntask: {simulation: {duration: 0.01s}}\n"), "--wait")
-	before := c.state()
+	kept := c.state()["job /default/kept"]
+	c.must("job", "run", write(t, c.dir, "long.yaml", "name: long\nbatch: {max_running: 10}\ninstances: 300\ntask: {simulation: {duration: 0.05s}}\n"))
+	stop := c.submitInBackground("during")
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(c.data, &stat); err != nil {
 		t.Fatal(err)
@@ -181,9 +234,15 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.start()
-	if diff := differences(before, c.state()); diff != "" {
-		t.Errorf("with room again the cell has changed:\n%s", diff)
+	names, err := stop()
+	if err != nil {
+		t.Error(err)
+	}
+	if now := c.state()["job /default/kept"]; kept == "" || now != kept {
+		t.Errorf("with room again the job %s is %s", kept, now)
 	}
 	c.must("job", "run", "late.yaml", "--wait")
+	c.awaitJobs(pacelinev1.JobState_JOB_STATE_SUCCEEDED, append(names, "/default/long")...)
+	books.check(t, c)
 	c.stop()
 }

@@ -23,6 +23,7 @@ type ledger struct {
 	told      map[string]bool     // of that revision
 	instances map[string]*history // by job id and instance
 	jobs      map[string]pacelinev1.JobState
+	born      map[string]uint64 // job id -> the revision that made it
 	findings  []string
 }
 
@@ -35,6 +36,21 @@ type history struct {
 	lost      int
 	failed    int
 	succeeded int
+	past      []moment
+}
+
+// moment is how an instance stood from a revision on.
+type moment struct {
+	revision uint64
+	standing string
+}
+
+// standing is what a record says of an instance. Whether a waiting one is admitted is not recorded.
+func standing(state pacelinev1.InstanceState, run string, runState pacelinev1.RunState) string {
+	if state == pacelinev1.InstanceState_INSTANCE_STATE_ADMITTED {
+		state = pacelinev1.InstanceState_INSTANCE_STATE_PENDING
+	}
+	return fmt.Sprint(state, run, runState)
 }
 
 // maxFindings bounds what a ledger keeps of what is wrong.
@@ -43,7 +59,7 @@ const maxFindings = 20
 // follow begins a ledger. It goes on until the test ends.
 func (c *cell) follow() *ledger {
 	c.t.Helper()
-	l := &ledger{told: map[string]bool{}, instances: map[string]*history{}, jobs: map[string]pacelinev1.JobState{}}
+	l := &ledger{told: map[string]bool{}, instances: map[string]*history{}, jobs: map[string]pacelinev1.JobState{}, born: map[string]uint64{}}
 	cursor := c.cursor()
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -87,6 +103,13 @@ func (l *ledger) read(ctx context.Context, c *cell, cursor string) (string, erro
 	return cursor, stream.Err()
 }
 
+// reached is the revision up to which the ledger has come.
+func (l *ledger) reached() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.revision
+}
+
 func (l *ledger) find(format string, arguments ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,6 +151,9 @@ func (l *ledger) enterJob(j *pacelinev1.JobChange) {
 		l.findLocked("job %s was %v and is %v", j.GetJobName(), before, j.GetState())
 	}
 	l.jobs[j.GetJobId()] = j.GetState()
+	if l.born[j.GetJobId()] == 0 {
+		l.born[j.GetJobId()] = l.revision
+	}
 }
 
 func ended(s pacelinev1.JobState) bool { return s >= pacelinev1.JobState_JOB_STATE_SUCCEEDED }
@@ -148,6 +174,7 @@ func (l *ledger) enterTask(change *pacelinev1.TaskChange) {
 	}
 	h.state = change.GetState()
 	run, state := change.GetRunId(), change.GetRunState()
+	h.past = append(h.past, moment{l.revision, standing(h.state, run, state)})
 	if run == "" {
 		return
 	}
@@ -236,4 +263,59 @@ func (l *ledger) compare(path string, batch bool, tasks []*pacelinev1.Task) {
 			l.findLocked("%s %d has failed %d times, and %d times in the log", path, task.GetInstance(), task.GetFailures(), h.failed)
 		}
 	}
+}
+
+// cut finds the revisions at which the ledger's cell stood exactly as another one does: its jobs, and each of their instances. One that
+// does not is told in err; if each stood so at some time, but never all at once, there are no revisions.
+func (l *ledger) cut(jobs map[string]*pacelinev1.JobSummary, tasks func(job string) ([]*pacelinev1.Task, error)) (first, beyond uint64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first, beyond = 0, l.revision+1
+	there := map[string]bool{}
+	for path, j := range jobs {
+		there[j.GetId()] = true
+		first = max(first, l.born[j.GetId()])
+		list, err := tasks(path)
+		if err != nil {
+			return 0, 0, err
+		}
+		for _, task := range list {
+			from, to, ok := l.stood(task, first, beyond)
+			if !ok {
+				return 0, 0, fmt.Errorf("%s %d is %v with run %v, as it never was in revisions %d to %d", path, task.GetInstance(), task.GetState(), task.GetRun(), first, beyond-1)
+			}
+			first, beyond = from, to
+		}
+	}
+	for id, revision := range l.born {
+		if !there[id] {
+			beyond = min(beyond, revision)
+		}
+	}
+	return first, beyond, nil
+}
+
+// stood narrows revisions to those at which a task stood as it does. An instance stands so for one stretch only, since runs are never
+// resumed and a waiting one waits for its next run.
+func (l *ledger) stood(task *pacelinev1.Task, first, beyond uint64) (from, to uint64, ok bool) {
+	now := standing(task.GetState(), task.GetRun().GetId(), task.GetRun().GetState())
+	h := l.instances[fmt.Sprintf("%s/%d", task.GetJobId(), task.GetInstance())]
+	past := []moment{{0, standing(pacelinev1.InstanceState_INSTANCE_STATE_PENDING, "", 0)}}
+	if h != nil {
+		past = append(past, h.past...)
+	}
+	for i, m := range past {
+		end := l.revision + 1
+		if i+1 < len(past) {
+			end = past[i+1].revision
+		}
+		if m.standing != now || m.revision >= beyond || end <= first {
+			continue
+		}
+		if !ok {
+			from = max(first, m.revision)
+		}
+		to, ok = min(beyond, end), true
+	}
+	return from, to, ok
 }
