@@ -95,9 +95,6 @@ func TestOverload(t *testing.T) {
 	if got := c.resident("VmHWM"); got > size.memory {
 		t.Errorf("the server took %d MiB, more than %d", got, size.memory)
 	}
-	if os.Getenv(overloadVariable) != "" { // in less time its connection's buffers are not full
-		c.await("the watcher that reads nothing is cut off", func() error { return c.wantMetric("paceline_watchers", float64(size.watchers)) })
-	}
 	watchers.stop()
 
 	last := c.load(size, "last")

@@ -3,8 +3,8 @@
 // It owns the room that calls take while they are under way: those in progress, those that wait for their turn, open streams, and the bytes
 // of requests. All of it is divided by one rule: nobody may hold more than is left. So one greedy principal gets half of the room and two
 // get a third each, whoever comes next finds room at once, and nothing has to be configured or remembered per principal (Choudhury and
-// Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998). A place that becomes free goes to the waiting
-// principal with the fewest calls in progress; within a principal, who came first goes first.
+// Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998). A place that becomes free goes to the call that
+// has waited longest of those whose principals may have it.
 //
 // The package knows neither HTTP nor who a principal is, and never looks at what is called.
 //
@@ -241,7 +241,7 @@ func (g *Gate) admit() {
 			if len(p.line) == 0 || !g.mayCall(p) {
 				continue
 			}
-			if next == nil || p.calls < next.calls || (p.calls == next.calls && p.line[0].arrival < next.line[0].arrival) {
+			if next == nil || p.line[0].arrival < next.line[0].arrival {
 				next = p
 			}
 		}
