@@ -88,8 +88,14 @@ func (h *history) random() {
 		h.hosts++
 		h.do("host %s r%d.n%d=%d:1000", cluster, h.number("rack", 1, 3), h.hosts, h.number("cpu", 1, 3)*500)
 	case 15:
-		h.do("pool /p%d cpu=%d share=%d%s", h.number("pool", 0, 2), h.number("reserved", 0, 3)*500, h.number("share", 0, 3),
-			h.pick("bound", "", "", " static", " user=600", " user=1500", " controllers=40", " revocable=30"))
+		queue := h.pick("queue", "", " order=fair-user half-life=1m", " order=fair-user easy", " order=smallest-first easy patience=1m",
+			" easy candidates=shortest-first", " order=shortest-first", " order=express easy candidates=fair-user patience=30s")
+		if h.number("default", 0, 2) == 0 {
+			h.do("pool /default rest%s", queue)
+			return
+		}
+		h.do("pool /p%d cpu=%d share=%d%s%s", h.number("pool", 0, 2), h.number("reserved", 0, 3)*500, h.number("share", 0, 3),
+			h.pick("bound", "", "", " static", " user=600", " user=1500", " controllers=40", " revocable=30"), queue)
 	case 16:
 		h.do("delete-pool /p%d", h.number("pool", 0, 2))
 	case 17:
@@ -156,7 +162,8 @@ func (h *history) runIn(number int, pools []string) {
 		line += fmt.Sprintf(" window=%d", h.number("window", 1, 3))
 	}
 	line += h.pick("flavour", "", "", "", " checked", " ports=2", " rack=r1", " on=d", " gpu=500", " gpu=1000", " deadline=30s", " big=0:700", " pinned",
-		" controller", " revocable", " revocable on=d") + h.pick("owner", "", " owner=ann", " owner=bob")
+		" controller", " revocable", " revocable on=d") + h.pick("owner", "", " owner=ann", " owner=bob") +
+		h.pick("run time", "", " time=1s", " time=1m", " time=1h")
 	h.do("%s", line)
 }
 

@@ -412,7 +412,8 @@ func (w *world) submit(verb string, a arguments) string {
 		Priority: int32(a.number(w, "priority", 0)), Gang: a.gang(w), MaxRunning: uint32(a.number(w, "window", 0)),
 		Deadline: a.duration(w, "deadline"), Preemptible: !a.has("pinned"),
 		Owner: a.named["owner"], Controller: a.has("controller"), Revocable: a.has("revocable"),
-		Retry: workload.RetryPolicy{MaxRetries: uint32(a.number(w, "retries", 0))},
+		RunTime: a.duration(w, "time"),
+		Retry:   workload.RetryPolicy{MaxRetries: uint32(a.number(w, "retries", 0))},
 		Template: workload.TaskTemplate{
 			Command: []string{"work"}, KillGrace: 10 * time.Second,
 			Needs: resource.Vector{resource.CPU: a.number(w, "cpu", 100), resource.Memory: a.number(w, "mem", 0), resource.GPU: a.number(w, "gpu", 0)},
@@ -562,5 +563,27 @@ func (w *world) applyPool(path string, version uint64, a arguments) scheduler.Ap
 		p.UserLimit = p.UserLimit.With(resource.CPU, a.number(w, "user", 0))
 	}
 	p.ControllerPercent, p.RevocablePercent = uint8(a.number(w, "controllers", 0)), uint8(a.number(w, "revocable", 0))
+	p.Queue = a.queue(w)
 	return scheduler.ApplyPool{ID: workload.PoolID(w.newID()), Path: path, Pool: p, ExpectedVersion: version}
+}
+
+// queue reads "order=ORDER", "easy", "candidates=ORDER" (if it is another), "patience=TIME" and "half-life=TIME".
+func (a arguments) queue(w *world) respool.QueuePolicy {
+	order := func(name string, otherwise respool.Order) respool.Order {
+		text, given := a.named[name]
+		if !given {
+			return otherwise
+		}
+		o, known := respool.ParseOrder(text)
+		if !known {
+			w.fatal(fmt.Sprintf("order %q", text))
+		}
+		return o
+	}
+	q := respool.QueuePolicy{Order: order("order", respool.OrderPriorityFIFO), Patience: a.duration(w, "patience"), UsageHalfLife: a.duration(w, "half-life")}
+	q.Candidates = order("candidates", q.Order)
+	if a.has("easy") {
+		q.Backfill = respool.BackfillEASY
+	}
+	return q
 }

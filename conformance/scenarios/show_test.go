@@ -143,6 +143,9 @@ func (w *world) showExplanation(name string) string {
 	}
 	for _, r := range e.Reasons {
 		fmt.Fprintf(&out, "%s %d: %s\n", r.Kind, r.Instances, r.Message)
+		if r.StartBy != 0 {
+			fmt.Fprintf(&out, "  starts in %v if run times are right\n", time.Duration(r.StartBy-w.now))
+		}
 	}
 	return out.String()
 }

@@ -136,6 +136,8 @@ type Standing struct {
 	Account Account
 	// Need is what the next unit takes of Kind; Has is what there is, free with First and in all with OutOfReach.
 	Need, Has int64
+	// Spare is the part of Need that stays free for short work, with First in the express order.
+	Spare int64
 	// Start is when the first in line starts at the latest if all run times are right, with First and back-fill. 0: nobody knows.
 	Start int64
 }
@@ -510,8 +512,11 @@ func (w *walk) keep(e *Entry, need *resource.Vector) Standing {
 		}
 	}
 	if w.queue.policy.Order == respool.OrderExpress {
-		more := need.Add(w.expressRoom(e))
-		need = &more
+		spare := w.expressRoom(e)
+		more := need.Add(spare)
+		s, _ := w.keepFor(&w.entitlement, &more, inEntitlement)
+		s.Spare = spare[s.Kind]
+		return s
 	}
 	s, _ := w.keepFor(&w.entitlement, need, inEntitlement)
 	return s

@@ -33,10 +33,15 @@ func (w *walk) reserve(it *item, need *resource.Vector) (Standing, bool) {
 	if e.NonPreemptible {
 		needed.reservation = *need
 	}
+	spare := resource.Vector{}
 	if w.queue.policy.Order == respool.OrderExpress {
-		needed.entitlement = needed.entitlement.Add(w.expressRoom(e))
+		spare = w.expressRoom(e)
+		needed.entitlement = needed.entitlement.Add(spare)
 	}
 	s := shortage(&free, &needed)
+	if s.Account == OfEntitlement {
+		s.Spare = spare[s.Kind]
+	}
 	h := reservation{item: it}
 	var then accounts
 	w.noteStarts(true)

@@ -48,6 +48,9 @@ func (s *State) applyPool(caller Caller, cmd ApplyPool) (Answer, *Error) {
 	s.dirtyPool(p.ID).principal = caller.Principal
 	s.poolsDirty = true
 	s.entitle()
+	for _, q := range s.queuesOf(p.ID) {
+		s.followPolicy(q, false)
+	}
 	return Answer{Pool: s.poolView(p)}, nil
 }
 

@@ -149,7 +149,7 @@ func (s *State) offer(q *poolQueue, c *jobClass, needs *resource.Vector, n int64
 	j.offered, j.starting = c, nil
 	err := q.queue.Set(admission.Entry{
 		Job: j.ID, Priority: j.spec.Priority, Sequence: j.Order, Needs: *needs, Count: int(n), NonPreemptible: !j.spec.Preemptible,
-		Owner: j.spec.Owner, Controller: j.spec.Controller,
+		Owner: j.spec.Owner, Controller: j.spec.Controller, RunTime: j.spec.RunTime, Since: s.waitsSince(j),
 	})
 	if err != nil { // MaxJobs is below the bound of a queue, and needs were checked when the job was accepted
 		panic("scheduler: a queue refused a job that the cell accepted: " + err.Error())
@@ -161,6 +161,9 @@ func (s *State) leaveQueue(j *job) {
 	if j.offered != nil {
 		j.offered, j.starting = nil, nil
 		s.queueOf(j.spec).queue.Remove(j.ID)
+	}
+	if !j.runnable() || j.byState[workload.InstancePending]+j.byState[workload.InstanceAdmitted] == 0 {
+		j.waiting = 0
 	}
 }
 
@@ -176,6 +179,9 @@ func (s *State) entitle() {
 	s.poolsDirty, s.demandOff, s.entitledAt = false, false, s.now
 	for p := range s.pools.All() {
 		for _, q := range s.queuesOf(p.ID) {
+			if q.shares != nil {
+				q.shares.SetCapacity(s.now, s.capacity)
+			}
 			if q.queue.Len() > 0 {
 				s.stir(q)
 			}
@@ -208,6 +214,7 @@ func (s *State) admitPool(q *poolQueue) {
 	for _, g := range s.grants {
 		s.grant(s.jobs[g.Job], g.Tasks)
 	}
+	s.watch(q, out.Again)
 	if out.Stop != admission.StopDone && out.Tasks > 0 {
 		s.stir(q)
 	}

@@ -139,6 +139,10 @@ func (s *State) whyQueued(j *job, st admission.Standing) PendingReason {
 	case admission.First:
 		r.Message = fmt.Sprintf("needs %s=%d, and %d is left of the %s of pool %s; it is the next to get what becomes free",
 			r.Resource, r.Needed, r.Available, what, pool)
+		r.StartBy = st.Start
+		if st.Spare > 0 {
+			r.Message += fmt.Sprintf("; %d of that stay free for short work", st.Spare)
+		}
 	case admission.OutOfReach:
 		r.Message = fmt.Sprintf("needs %s=%d, and the whole %s of pool %s is %d", r.Resource, r.Needed, what, pool, r.Available)
 		if has := s.capacity[st.Kind]; has < st.Need {

@@ -280,6 +280,8 @@ func (s *State) loadTask(j *job, r *TaskRecord) error {
 			t.host.expect(true)
 		}
 	}
+	s.queueOf(j.spec).recall(s, j, t, &class.class.Needs)
+	s.foresee(j, t, &class.class.Needs)
 	switch {
 	case j.daemonHome == nil:
 	case t.host == nil:

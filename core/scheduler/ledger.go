@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/paceline-sched/paceline/core/admission"
 	"github.com/paceline-sched/paceline/core/resource"
@@ -27,6 +28,12 @@ type poolQueue struct {
 	changed bool                        // demand differs from what the tree was told
 	// onClusters is what its live runs hold in each cluster, by name.
 	onClusters map[string]resource.Vector
+
+	ends     admission.Ends   // of charged instances, where foresees
+	foresees bool             // the queue fills back
+	shares   *admission.Usage // where owners take turns
+	halfLife time.Duration    // of shares
+	wakes    int64            // when its next timer fires; 0: none does
 }
 
 // partKey says whose demand is bounded together: an owner's, and that of work which may use the same clusters only.
@@ -41,6 +48,7 @@ func (s *State) queueOf(spec *workload.JobSpec) *poolQueue {
 	if q == nil {
 		q = &poolQueue{queueKey: key, parts: map[partKey]*respool.Demand{}, onClusters: map[string]resource.Vector{}}
 		s.queues[key] = q
+		s.followPolicy(q, true)
 	}
 	return q
 }
@@ -66,14 +74,21 @@ func (j *job) work() respool.Work {
 // charge keeps the pool ledger of one instance.
 func (s *State) charge(j *job, needs *resource.Vector, on bool) {
 	s.accounts.moved = true
+	q := s.queueOf(j.spec)
 	if on {
 		j.usage = j.usage.Add(*needs)
 		s.pools.Charge(j.spec.Pool, *needs, j.work())
+		if q.shares != nil {
+			q.shares.Charge(s.now, j.spec.Owner, *needs)
+		}
 		return
 	}
 	j.usage = j.usage.Sub(*needs)
 	s.pools.Refund(j.spec.Pool, *needs, j.work())
-	if q := s.queues[queueKey{j.spec.Pool, j.spec.Revocable}]; q != nil && q.queue.Len() > 0 {
+	if q.shares != nil {
+		q.shares.Refund(s.now, j.spec.Owner, *needs)
+	}
+	if q.queue.Len() > 0 {
 		s.stir(q)
 	}
 }
@@ -206,10 +221,13 @@ func clip(d *respool.Demand, total resource.Vector) respool.Demand {
 func (s *State) room(q *poolQueue) (admission.Room, bool) {
 	a, ok := s.pools.Account(q.pool)
 	if q.revocable {
-		return admission.Room{Entitlement: a.RevocableEntitlement, Usage: a.RevocableUsage}, ok
+		return admission.Room{
+			Entitlement: a.RevocableEntitlement, Usage: a.RevocableUsage, Now: s.now, Ends: &q.ends, Shares: q.shares,
+		}, ok
 	}
 	r := admission.Room{
 		Entitlement: a.Entitlement, Usage: a.Usage, Reservation: a.Reservation, NonPreemptibleUsage: a.NonPreemptibleUsage,
+		Now: s.now, Ends: &q.ends, Shares: q.shares,
 	}
 	if b, bounded := s.pools.ControllerBound(q.pool); bounded {
 		r.Controllers = &admission.Bound{Limit: b.Limit, Left: b.Left}

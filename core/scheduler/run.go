@@ -30,6 +30,7 @@ func (s *State) bindRun(j *job, i uint32, h *hostState, a *shard.Assignment) {
 	t.config = j.Config
 	t.restart = j.Restart.Number
 	t.placed, t.started, t.notBefore = s.now, 0, 0
+	j.waiting = 0
 	t.exitCode = 0
 	t.devices = a.Devices
 	t.setExtra(a.Ports, "", 0)

@@ -183,6 +183,7 @@ type job struct {
 	usage  resource.Vector // of its charged instances
 	meter  *usage.Meter    // of its owner in its pool; nil until it had a run
 
+	waiting    int64                      // since when it waits without getting a host; 0: it does not, or was not offered yet
 	sweep      int64                      // next instance to sweep; -1: no sweep
 	renewing   []uint32                   // instances down for a rolling restart, at most Restart.Batch
 	renewNext  uint32                     // next instance to look at for the restart
@@ -237,6 +238,7 @@ type task struct {
 	started    int64
 	notBefore  int64
 	heldMillis int64
+	due        int64 // when its charge is expected to end, by its job's estimate; 0: nobody knows or asks
 	host       *hostState
 	extra      *taskExtra
 	generation uint32

@@ -167,6 +167,7 @@ func (s *State) set(j *job, i uint32, state workload.InstanceState, run workload
 	if now := t.charges(); now != charged {
 		s.charge(j, &class.class.Needs, now)
 	}
+	s.foresee(j, t, &class.class.Needs)
 	if now := run.Live(); now != live {
 		s.occupy(j, t, &class.class.Needs, now)
 		s.hold(class, t, now)

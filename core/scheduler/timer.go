@@ -18,6 +18,7 @@ const (
 	timerRenew // a rolling restart has more instances to look at
 	timerBatch // a batch without its answer
 	timerHost  // a host that left may be forgotten
+	timerQueue // somebody in a queue loses patience
 )
 
 // timer is a reminder. It is never cancelled: when it fires, its handler looks whether it still means anything.
@@ -32,6 +33,7 @@ type timer struct {
 	class    *jobClass
 	host     *hostState
 	key      *IdempotencyRecord
+	queue    *poolQueue
 }
 
 func (t *timer) before(o *timer) bool { return t.at < o.at || (t.at == o.at && t.order < o.order) }
@@ -158,6 +160,8 @@ func (s *State) fireTimers() {
 			s.batchTimedOut(t.batch)
 		case timerHost:
 			s.forgetHost(t.host)
+		case timerQueue:
+			s.patienceEnds(t.queue)
 		}
 	}
 }

@@ -134,6 +134,7 @@ type PendingReason struct {
 	Hosts     placement.Reasons // for PendingPlacement and PendingNeverFits
 	Position  int               // for PendingQueue: entries ahead, itself not counted
 	NotBefore int64             // for PendingBackoff: the earliest
+	StartBy   int64             // of the first in line, with back-fill: when it starts at the latest if run times are right; 0: nobody knows
 }
 
 // Explanation answers why a job is where it is.
