@@ -2,11 +2,13 @@
 //
 // It owns the data directory: its lock, the verification of every file before Badger sees it, the reserve of free disk space,
 // maintenance and restore. It never repairs damage and never drops records: what cannot be read whole is refused, with the file
-// and the way out named.
+// and the way out named. A sync that fails, also in the background, is the store's end: nothing is acknowledged or tried again after
+// it, and the next Open takes back what it left half done.
 //
 // Store is safe for concurrent use as store.Store says. It starts one goroutine for maintenance, which Close stops and waits for;
-// Badger's own goroutines end with Close as well. All values lie in the LSM tree: a group is at most 1 MiB, and one log means
-// one fsync a commit and no second file whose sync could fail unseen.
+// Badger's own goroutines end with Close as well, except after a failed sync: then they stay where they are until the process ends,
+// and the directory stays locked. All values lie in the LSM tree: a group is at most 1 MiB, and all that a commit writes is in one log.
+// Badger syncs its value log with it, in which there is nothing.
 package badgerstore
 
 import (
