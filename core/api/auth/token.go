@@ -249,9 +249,10 @@ func redact(err error) string {
 }
 
 func (e *entry) fill(token string, roles []string) (err error) {
-	for what, s := range map[string]string{"principal": e.principal.Name, "tenant": e.principal.Tenant} {
+	for _, name := range [...]struct{ what, text string }{{"principal", e.principal.Name}, {"tenant", e.principal.Tenant}} {
+		s := name.text
 		if s == "" || len(s) > maxNameChars || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-			return fmt.Errorf("%s %q must have 1 to %d characters, none of them white space", what, clip(s), maxNameChars)
+			return fmt.Errorf("%s %q must have 1 to %d characters, none of them white space", name.what, clip(s), maxNameChars)
 		}
 	}
 	if e.digest, err = digestOf(token); err != nil {
