@@ -97,7 +97,12 @@ func (h *history) random() {
 		h.do("pool /p%d cpu=%d share=%d%s%s", h.number("pool", 0, 2), h.number("reserved", 0, 3)*500, h.number("share", 0, 3),
 			h.pick("bound", "", "", " static", " user=600", " user=1500", " controllers=40", " revocable=30"), queue)
 	case 16:
-		h.do("delete-pool /p%d", h.number("pool", 0, 2))
+		if h.number("delete", 0, 1) == 0 {
+			h.do("delete-pool /p%d", h.number("pool", 0, 2))
+			return
+		}
+		h.do("%s /p%d%s %s/p%d", h.pick("move", "move-pool", "move-pool", "plan-pools move-pool"), h.number("pool", 0, 2),
+			h.pick("below", "", "", "/p3"), h.pick("parent", "", "/p0", "/p1", "/p2"), h.number("name", 0, 3))
 	case 17:
 		if hosts := h.w.clusters[cluster].hosts; len(hosts) > 0 {
 			h.do("%s %s/%s", h.pick("drain", "drain", "undrain"), cluster, hosts[h.number("host", 0, len(hosts)-1)].Name)

@@ -113,9 +113,11 @@ func (w *world) command(f []string) string {
 	case "crash":
 		w.crash(int(args.number(w, "lose", 0)))
 		return ""
+	case "plan-pools":
+		return w.planPools(f[1:])
 	case "run", "plan":
 		return w.submit(f[0], args)
-	case "stop", "delete", "restart", "drain", "undrain", "pool", "delete-pool":
+	case "stop", "delete", "restart", "drain", "undrain", "pool", "delete-pool", "move-pool":
 		return w.mutate(f[0], args)
 	case "jobs", "tasks", "pools", "hosts", "ledgers", "clusters", "owners", "explain", "changes":
 		return w.show(f[0], args)
@@ -543,11 +545,55 @@ func (w *world) mutate(verb string, a arguments) string {
 		answer = w.do(w.applyPool(name, version, a))
 	case "delete-pool":
 		answer = w.do(scheduler.DeletePool{Path: name, ExpectedVersion: version})
+	case "move-pool":
+		answer = w.do(scheduler.MovePool{Path: name, NewPath: a.word(w, 1), ExpectedVersion: version})
 	}
 	if answer.Err != nil {
 		return refusal(answer.Err)
 	}
 	return ""
+}
+
+// planPools plans edits that are written as the commands that make them, with "then" in between.
+func (w *world) planPools(words []string) string {
+	var edits []scheduler.Command
+	for _, one := range strings.Split(strings.Join(words, " "), " then ") {
+		f := strings.Fields(one)
+		a := parseArgs(f[1:])
+		switch f[0] {
+		case "pool":
+			edits = append(edits, w.applyPool(a.word(w, 0), 0, a))
+		case "move-pool":
+			edits = append(edits, scheduler.MovePool{Path: a.word(w, 0), NewPath: a.word(w, 1)})
+		case "delete-pool":
+			edits = append(edits, scheduler.DeletePool{Path: a.word(w, 0)})
+		}
+	}
+	effects, err := w.state.Reader().PlanPools(scheduler.Caller{Principal: "ann"}, edits)
+	if err != nil {
+		return refusal(err)
+	}
+	var out strings.Builder
+	for n := range effects {
+		e := &effects[n]
+		out.WriteString(e.Path)
+		switch {
+		case e.Deleted:
+			out.WriteString(" deleted")
+		case e.OldPath == "":
+			out.WriteString(" created")
+		case e.OldPath != e.Path:
+			out.WriteString(" from " + e.OldPath)
+		case e.Changed:
+			out.WriteString(" changed")
+		}
+		fmt.Fprintf(&out, " entitled %d then %d, uses %d, over by %d then %d\n", e.Before[resource.CPU], e.After[resource.CPU], e.Usage[resource.CPU],
+			e.OverBefore[resource.CPU], e.OverAfter[resource.CPU])
+		for _, j := range e.Exposed {
+			fmt.Fprintf(&out, "  exposed: %s, %d instances with %d\n", j.Name, j.Instances, j.Usage[resource.CPU])
+		}
+	}
+	return out.String()
 }
 
 func (w *world) applyPool(path string, version uint64, a arguments) scheduler.ApplyPool {

@@ -47,6 +47,8 @@ var rules = map[string]rule{
 	pacelinev1connect.PoolServiceApplyPoolProcedure:  {auth.Operator, inPool},
 	pacelinev1connect.PoolServiceGetPoolProcedure:    {auth.Viewer, inPool},
 	pacelinev1connect.PoolServiceListPoolsProcedure:  {auth.Viewer, somewhere},
+	pacelinev1connect.PoolServiceMovePoolProcedure:   {auth.Operator, inPool},
+	pacelinev1connect.PoolServicePlanPoolProcedure:   {auth.Operator, inPool},
 	pacelinev1connect.PoolServiceDeletePoolProcedure: {auth.Operator, inPool},
 
 	pacelinev1connect.UsageServiceGetUsageProcedure:     {auth.Viewer, inPool},

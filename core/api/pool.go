@@ -54,14 +54,18 @@ func (s *poolService) names(ctx context.Context) (names *resource.Names, err err
 
 func (s *poolService) GetPool(ctx context.Context, request *connect.Request[pacelinev1.GetPoolRequest]) (*connect.Response[pacelinev1.GetPoolResponse], error) {
 	ref := request.Msg.GetPool()
-	if ref == auth.Root || ref == respool.RootID.String() {
+	if isRoot(ref) {
 		return s.getRoot(ctx)
 	}
 	var pool scheduler.PoolView
 	var found bool
 	var names *resource.Names
+	var clusters []scheduler.ClusterPart
+	var owners []scheduler.OwnerUsage
 	err := s.cell.engine.Read(ctx, func(r scheduler.Reader) {
-		pool, found = findPool(r, ref)
+		if pool, found = findPool(r, ref); found {
+			clusters, owners = r.PoolClusters(pool.Pool.ID), r.PoolOwners(pool.Pool.ID)
+		}
 		names = r.Names()
 	})
 	if err != nil {
@@ -73,7 +77,9 @@ func (s *poolService) GetPool(ctx context.Context, request *connect.Request[pace
 	if err := permit(ctx, pool.Path, missingPool(ref)); err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&pacelinev1.GetPoolResponse{Pool: poolToWire(&pool, names)}), nil
+	out := poolToWire(&pool, names)
+	out.Clusters, out.Owners = partsToWire(clusters, names), ownersToWire(owners, names)
+	return connect.NewResponse(&pacelinev1.GetPoolResponse{Pool: out}), nil
 }
 
 // getRoot shows the cell as the pool that it is to the top pools: it guarantees all its capacity.
@@ -83,10 +89,16 @@ func (s *poolService) getRoot(ctx context.Context) (*connect.Response[pacelinev1
 	}
 	var view scheduler.CellView
 	var names *resource.Names
-	if err := s.cell.engine.Read(ctx, func(r scheduler.Reader) { view, names = r.Cell(), r.Names() }); err != nil {
+	var clusters []scheduler.ClusterPart
+	err := s.cell.engine.Read(ctx, func(r scheduler.Reader) {
+		view, names, clusters = r.Cell(), r.Names(), r.PoolClusters(respool.RootID)
+	})
+	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&pacelinev1.GetPoolResponse{Pool: rootToWire(&view, names)}), nil
+	out := rootToWire(&view, names)
+	out.Clusters = partsToWire(clusters, names)
+	return connect.NewResponse(&pacelinev1.GetPoolResponse{Pool: out}), nil
 }
 
 func rootToWire(view *scheduler.CellView, names *resource.Names) *pacelinev1.Pool {
@@ -165,27 +177,59 @@ func comparePaths(a, b string) int {
 }
 
 func (s *poolService) DeletePool(ctx context.Context, request *connect.Request[pacelinev1.DeletePoolRequest]) (*connect.Response[pacelinev1.DeletePoolResponse], error) {
-	ref := request.Msg.GetPool()
-	if ref == auth.Root || ref == respool.RootID.String() {
+	in := request.Msg
+	if isRoot(in.GetPool()) {
 		return nil, refuseField("pool", "delete the pools below it", "the root is the cell itself and cannot be deleted")
 	}
-	var pool scheduler.PoolView
-	var found bool
-	err := s.cell.engine.Read(ctx, func(r scheduler.Reader) { pool, found = findPool(r, ref) })
+	path, err := s.editable(ctx, in.GetPool())
 	if err != nil {
 		return nil, err
 	}
-	if !found {
-		return nil, missingPool(ref)
-	}
-	if err := permit(ctx, spec.ParentPath(pool.Path), missingUnlessSeen(ctx, pool.Path, ref)); err != nil {
-		return nil, err
-	}
-	_, err = s.cell.do(ctx, scheduler.DeletePool{Path: pool.Path, ExpectedVersion: request.Msg.GetExpectedVersion()})
-	if err != nil {
+	if _, err = s.cell.do(ctx, scheduler.DeletePool{Path: path, ExpectedVersion: in.GetExpectedVersion()}); err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(&pacelinev1.DeletePoolResponse{}), nil
+}
+
+func (s *poolService) MovePool(ctx context.Context, request *connect.Request[pacelinev1.MovePoolRequest]) (*connect.Response[pacelinev1.MovePoolResponse], error) {
+	in := request.Msg
+	if isRoot(in.GetPool()) {
+		return nil, refuseField("pool", "move a pool below it", "the root is the cell itself and cannot be moved")
+	}
+	path, err := s.editable(ctx, in.GetPool())
+	if err != nil {
+		return nil, err
+	}
+	if err := permit(ctx, spec.ParentPath(in.GetNewPath()), nil); err != nil {
+		return nil, err
+	}
+	answer, err := s.cell.do(ctx, scheduler.MovePool{Path: path, NewPath: in.GetNewPath(), ExpectedVersion: in.GetExpectedVersion()})
+	if err != nil {
+		return nil, err
+	}
+	names, err := s.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&pacelinev1.MovePoolResponse{Pool: poolToWire(&answer.Pool, names)}), nil
+}
+
+func isRoot(ref string) bool { return ref == auth.Root || ref == respool.RootID.String() }
+
+// editable finds a pool that a request names, which the caller may edit if he runs the pool above it, and returns its path.
+func (s *poolService) editable(ctx context.Context, ref string) (string, error) {
+	var pool scheduler.PoolView
+	var found bool
+	if err := s.cell.engine.Read(ctx, func(r scheduler.Reader) { pool, found = findPool(r, ref) }); err != nil {
+		return "", err
+	}
+	if !found {
+		return "", missingPool(ref)
+	}
+	if err := permit(ctx, spec.ParentPath(pool.Path), missingUnlessSeen(ctx, pool.Path, ref)); err != nil {
+		return "", err
+	}
+	return pool.Path, nil
 }
 
 // missingUnlessSeen hides a pool from those who may not see it, and tells the others plainly what they lack.

@@ -169,6 +169,8 @@ func poolToWire(v *scheduler.PoolView, names *resource.Names) *pacelinev1.Pool {
 		Usage: spec.FromVector(v.Usage, names), Demand: spec.FromVector(v.Demand, names),
 		NonPreemptibleUsage: spec.FromVector(v.NonPreemptible, names), Jobs: count(v.Jobs), Waiting: count(v.Waiting),
 		CreateTime: timeToWire(v.Pool.CreatedAt), UpdateTime: timeToWire(v.Pool.UpdatedAt),
+		ControllerUsage: spec.FromVector(v.Controllers, names), RevocableUsage: spec.FromVector(v.Revocable.Usage, names),
+		RevocableEntitlement: spec.FromVector(v.Revocable.Entitlement, names), RevocableDemand: spec.FromVector(v.Revocable.Demand, names),
 	}
 }
 

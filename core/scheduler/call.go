@@ -21,10 +21,8 @@ func (s *State) call(c Call) {
 		a, err = s.stopJob(c.Caller, cmd)
 	case RestartJob:
 		a, err = s.restartJob(c.Caller, cmd)
-	case ApplyPool:
-		a, err = s.applyPool(c.Caller, cmd)
-	case DeletePool:
-		a, err = s.deletePool(c.Caller, cmd)
+	case ApplyPool, MovePool, DeletePool:
+		a, err = s.commitPool(c.Caller, cmd)
 	case NameResources:
 		err = s.nameResources(cmd.Names)
 	case DrainHost:

@@ -73,6 +73,12 @@ type (
 		Pool            respool.Pool // everything but ID, Parent, Name, Version and times
 		ExpectedVersion uint64
 	}
+	// MovePool puts a pool with all below it under another parent, or gives it another name.
+	MovePool struct {
+		Path            string
+		NewPath         string
+		ExpectedVersion uint64
+	}
 	// DeletePool removes a pool without children and jobs.
 	DeletePool struct {
 		Path            string
@@ -92,6 +98,7 @@ func (PlanJob) command()       {}
 func (StopJob) command()       {}
 func (RestartJob) command()    {}
 func (ApplyPool) command()     {}
+func (MovePool) command()      {}
 func (DeletePool) command()    {}
 func (DrainHost) command()     {}
 func (NameResources) command() {}

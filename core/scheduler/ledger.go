@@ -160,23 +160,28 @@ func (s *State) tellDemands() {
 		if !changed || !s.pools.IsLeaf(p.ID) {
 			continue
 		}
-		var total respool.Demand
-		for _, q := range queues {
-			d := s.countable(q)
-			if q.revocable {
-				total.Revocable = d.Revocable
-			} else {
-				total.Preemptible, total.NonPreemptible, total.Controllers = d.Preemptible, d.NonPreemptible, d.Controllers
-			}
-		}
-		s.pools.SetDemand(p.ID, total)
+		s.tellDemand(s.pools, p.ID, queues)
 	}
+}
+
+// tellDemand gives a tree, the cell's or a copy, the demand of one pool.
+func (s *State) tellDemand(t *respool.Tree, id workload.PoolID, queues []*poolQueue) {
+	var total respool.Demand
+	for _, q := range queues {
+		d := s.countable(t, q)
+		if q.revocable {
+			total.Revocable = d.Revocable
+		} else {
+			total.Preemptible, total.NonPreemptible, total.Controllers = d.Preemptible, d.NonPreemptible, d.Controllers
+		}
+	}
+	t.SetDemand(id, total)
 }
 
 // countable is the demand of a queue without what could not be used even if the pool were entitled to it: what goes beyond an owner's
 // limit, and beyond the capacity of the clusters that some of the work is bound to. Both bounds count; what is in use counts in any case.
-func (s *State) countable(q *poolQueue) respool.Demand {
-	limited := !q.revocable && s.pools.LimitsOwners(q.pool)
+func (s *State) countable(t *respool.Tree, q *poolQueue) respool.Demand {
+	limited := !q.revocable && t.LimitsOwners(q.pool)
 	owners, sets := map[string]resource.Vector{}, map[string]resource.Vector{}
 	restricted := false
 	for key, part := range q.parts {
@@ -190,8 +195,8 @@ func (s *State) countable(q *poolQueue) respool.Demand {
 	byOwner, bySet := resource.Vector{}, resource.Vector{}
 	for owner, demand := range owners {
 		if limited {
-			bound, _ := s.pools.OwnerBound(q.pool, owner)
-			demand = demand.Min(bound.Limit.Max(s.pools.OwnerUsage(q.pool, owner)))
+			bound, _ := t.OwnerBound(q.pool, owner)
+			demand = demand.Min(bound.Limit.Max(t.OwnerUsage(q.pool, owner)))
 		}
 		byOwner = byOwner.Add(demand)
 	}

@@ -83,7 +83,7 @@ func FromPool(pool *respool.Pool, path string, names *resource.Names) *pacelinev
 	share := uint32(min(pool.Share, int64(maxShare)))
 	out := &pacelinev1.PoolSpec{
 		Path: path, Kind: pool.Kind.String(), Share: &share, ReserveRest: pool.ReserveRest,
-		UserLimit: fromLimits(&pool.UserLimit, names), Limit: fromLimits(&pool.Limit, names), Queue: fromQueue(pool.Queue),
+		UserLimit: FromLimits(&pool.UserLimit, names), Limit: FromLimits(&pool.Limit, names), Queue: fromQueue(pool.Queue),
 		ControllerPercent: uint32(pool.ControllerPercent), RevocablePercent: uint32(pool.RevocablePercent),
 	}
 	if !pool.ReserveRest && !pool.Reservation.IsZero() {
@@ -92,8 +92,8 @@ func FromPool(pool *respool.Pool, path string, names *resource.Names) *pacelinev
 	return out
 }
 
-// fromLimits leaves out limits that limit nothing.
-func fromLimits(l *respool.Limits, names *resource.Names) *pacelinev1.Quantities {
+// FromLimits leaves out limits that limit nothing.
+func FromLimits(l *respool.Limits, names *resource.Names) *pacelinev1.Quantities {
 	limited := false
 	out := fromKinds(names, func(k resource.Kind) (int64, bool) {
 		q := l.Of(k)

@@ -265,7 +265,19 @@ type Pool struct {
 	// When it was made.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// When its spec last changed.
-	UpdateTime    *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	// The part of usage of jobs that direct others; controller_percent bounds it.
+	ControllerUsage *Quantities `protobuf:"bytes,30,opt,name=controller_usage,json=controllerUsage,proto3" json:"controller_usage,omitempty"`
+	// What revocable runs use. None of the revocable figures is part of another one.
+	RevocableUsage *Quantities `protobuf:"bytes,31,opt,name=revocable_usage,json=revocableUsage,proto3" json:"revocable_usage,omitempty"`
+	// The pool's part of the slack: of what ordinary work neither uses nor may start using now.
+	RevocableEntitlement *Quantities `protobuf:"bytes,32,opt,name=revocable_entitlement,json=revocableEntitlement,proto3" json:"revocable_entitlement,omitempty"`
+	// What revocable work uses and waits for, as far as the pool could get it.
+	RevocableDemand *Quantities `protobuf:"bytes,33,opt,name=revocable_demand,json=revocableDemand,proto3" json:"revocable_demand,omitempty"`
+	// Its figures in each cluster, by name. GetPool alone gives them.
+	Clusters []*PoolCluster `protobuf:"bytes,34,rep,name=clusters,proto3" json:"clusters,omitempty"`
+	// Those whose ordinary jobs use something of the pool, by name, 1000 at most. GetPool alone gives them.
+	Owners        []*PoolOwner `protobuf:"bytes,35,rep,name=owners,proto3" json:"owners,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -391,6 +403,195 @@ func (x *Pool) GetUpdateTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Pool) GetControllerUsage() *Quantities {
+	if x != nil {
+		return x.ControllerUsage
+	}
+	return nil
+}
+
+func (x *Pool) GetRevocableUsage() *Quantities {
+	if x != nil {
+		return x.RevocableUsage
+	}
+	return nil
+}
+
+func (x *Pool) GetRevocableEntitlement() *Quantities {
+	if x != nil {
+		return x.RevocableEntitlement
+	}
+	return nil
+}
+
+func (x *Pool) GetRevocableDemand() *Quantities {
+	if x != nil {
+		return x.RevocableDemand
+	}
+	return nil
+}
+
+func (x *Pool) GetClusters() []*PoolCluster {
+	if x != nil {
+		return x.Clusters
+	}
+	return nil
+}
+
+func (x *Pool) GetOwners() []*PoolOwner {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
+// PoolCluster is a pool's part in one cluster.
+type PoolCluster struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Cluster string `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	// What its hosts that take work have.
+	Capacity *Quantities `protobuf:"bytes,2,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// The pool's entitlement, split over the clusters in proportion to their capacities. It is for orientation: a pool may use its
+	// entitlement in any cluster.
+	Entitlement *Quantities `protobuf:"bytes,3,opt,name=entitlement,proto3" json:"entitlement,omitempty"`
+	// What its ordinary runs hold there. Work that has no host yet is in no cluster.
+	Usage *Quantities `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
+	// What its revocable runs hold there.
+	RevocableUsage *Quantities `protobuf:"bytes,5,opt,name=revocable_usage,json=revocableUsage,proto3" json:"revocable_usage,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *PoolCluster) Reset() {
+	*x = PoolCluster{}
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolCluster) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolCluster) ProtoMessage() {}
+
+func (x *PoolCluster) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolCluster.ProtoReflect.Descriptor instead.
+func (*PoolCluster) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PoolCluster) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *PoolCluster) GetCapacity() *Quantities {
+	if x != nil {
+		return x.Capacity
+	}
+	return nil
+}
+
+func (x *PoolCluster) GetEntitlement() *Quantities {
+	if x != nil {
+		return x.Entitlement
+	}
+	return nil
+}
+
+func (x *PoolCluster) GetUsage() *Quantities {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *PoolCluster) GetRevocableUsage() *Quantities {
+	if x != nil {
+		return x.RevocableUsage
+	}
+	return nil
+}
+
+// PoolOwner is one owner's part in a pool.
+type PoolOwner struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who.
+	Owner string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	// What his ordinary jobs use.
+	Usage *Quantities `protobuf:"bytes,2,opt,name=usage,proto3" json:"usage,omitempty"`
+	// The most that user_limit of the pool and of those above it lets him use. A kind that is left out is not limited.
+	Limit         *Quantities `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolOwner) Reset() {
+	*x = PoolOwner{}
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolOwner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolOwner) ProtoMessage() {}
+
+func (x *PoolOwner) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolOwner.ProtoReflect.Descriptor instead.
+func (*PoolOwner) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PoolOwner) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *PoolOwner) GetUsage() *Quantities {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *PoolOwner) GetLimit() *Quantities {
+	if x != nil {
+		return x.Limit
+	}
+	return nil
+}
+
 // ApplyPoolRequest asks for a pool to be as a spec says.
 type ApplyPoolRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -404,7 +605,7 @@ type ApplyPoolRequest struct {
 
 func (x *ApplyPoolRequest) Reset() {
 	*x = ApplyPoolRequest{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[3]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -416,7 +617,7 @@ func (x *ApplyPoolRequest) String() string {
 func (*ApplyPoolRequest) ProtoMessage() {}
 
 func (x *ApplyPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[3]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -429,7 +630,7 @@ func (x *ApplyPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyPoolRequest.ProtoReflect.Descriptor instead.
 func (*ApplyPoolRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{3}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ApplyPoolRequest) GetSpec() *PoolSpec {
@@ -463,7 +664,7 @@ type ApplyPoolResponse struct {
 
 func (x *ApplyPoolResponse) Reset() {
 	*x = ApplyPoolResponse{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[4]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -475,7 +676,7 @@ func (x *ApplyPoolResponse) String() string {
 func (*ApplyPoolResponse) ProtoMessage() {}
 
 func (x *ApplyPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[4]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -488,7 +689,7 @@ func (x *ApplyPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyPoolResponse.ProtoReflect.Descriptor instead.
 func (*ApplyPoolResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{4}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ApplyPoolResponse) GetPool() *Pool {
@@ -530,7 +731,7 @@ type GetPoolRequest struct {
 
 func (x *GetPoolRequest) Reset() {
 	*x = GetPoolRequest{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[5]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +743,7 @@ func (x *GetPoolRequest) String() string {
 func (*GetPoolRequest) ProtoMessage() {}
 
 func (x *GetPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[5]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +756,7 @@ func (x *GetPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPoolRequest.ProtoReflect.Descriptor instead.
 func (*GetPoolRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{5}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetPoolRequest) GetPool() string {
@@ -576,7 +777,7 @@ type GetPoolResponse struct {
 
 func (x *GetPoolResponse) Reset() {
 	*x = GetPoolResponse{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[6]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +789,7 @@ func (x *GetPoolResponse) String() string {
 func (*GetPoolResponse) ProtoMessage() {}
 
 func (x *GetPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[6]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +802,7 @@ func (x *GetPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPoolResponse.ProtoReflect.Descriptor instead.
 func (*GetPoolResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{6}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetPoolResponse) GetPool() *Pool {
@@ -626,7 +827,7 @@ type ListPoolsRequest struct {
 
 func (x *ListPoolsRequest) Reset() {
 	*x = ListPoolsRequest{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[7]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -638,7 +839,7 @@ func (x *ListPoolsRequest) String() string {
 func (*ListPoolsRequest) ProtoMessage() {}
 
 func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[7]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -651,7 +852,7 @@ func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{7}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListPoolsRequest) GetRoot() string {
@@ -690,7 +891,7 @@ type ListPoolsResponse struct {
 
 func (x *ListPoolsResponse) Reset() {
 	*x = ListPoolsResponse{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[8]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -702,7 +903,7 @@ func (x *ListPoolsResponse) String() string {
 func (*ListPoolsResponse) ProtoMessage() {}
 
 func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[8]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -715,7 +916,7 @@ func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{8}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListPoolsResponse) GetPools() []*Pool {
@@ -739,6 +940,540 @@ func (x *ListPoolsResponse) GetWatchCursor() string {
 	return ""
 }
 
+// MovePoolRequest asks to put a pool elsewhere, or to rename it.
+type MovePoolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id or path.
+	Pool string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Its path from then on. All pools above it must exist; the one right above it must not hold jobs.
+	NewPath string `protobuf:"bytes,2,opt,name=new_path,json=newPath,proto3" json:"new_path,omitempty"`
+	// The version that the caller has seen. 0: whatever it is.
+	ExpectedVersion uint64 `protobuf:"varint,3,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *MovePoolRequest) Reset() {
+	*x = MovePoolRequest{}
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MovePoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MovePoolRequest) ProtoMessage() {}
+
+func (x *MovePoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MovePoolRequest.ProtoReflect.Descriptor instead.
+func (*MovePoolRequest) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *MovePoolRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *MovePoolRequest) GetNewPath() string {
+	if x != nil {
+		return x.NewPath
+	}
+	return ""
+}
+
+func (x *MovePoolRequest) GetExpectedVersion() uint64 {
+	if x != nil {
+		return x.ExpectedVersion
+	}
+	return 0
+}
+
+// MovePoolResponse tells of the pool.
+type MovePoolResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pool where it stands now.
+	Pool          *Pool `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MovePoolResponse) Reset() {
+	*x = MovePoolResponse{}
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MovePoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MovePoolResponse) ProtoMessage() {}
+
+func (x *MovePoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MovePoolResponse.ProtoReflect.Descriptor instead.
+func (*MovePoolResponse) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *MovePoolResponse) GetPool() *Pool {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+// PlanPoolRequest asks what edits would do.
+type PlanPoolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The edits, made one after the other.
+	Edits         []*PoolEdit `protobuf:"bytes,1,rep,name=edits,proto3" json:"edits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanPoolRequest) Reset() {
+	*x = PlanPoolRequest{}
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanPoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanPoolRequest) ProtoMessage() {}
+
+func (x *PlanPoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanPoolRequest.ProtoReflect.Descriptor instead.
+func (*PlanPoolRequest) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PlanPoolRequest) GetEdits() []*PoolEdit {
+	if x != nil {
+		return x.Edits
+	}
+	return nil
+}
+
+// PoolEdit is one edit of the tree of pools.
+type PoolEdit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is done.
+	//
+	// Types that are valid to be assigned to Edit:
+	//
+	//	*PoolEdit_Apply
+	//	*PoolEdit_Move
+	//	*PoolEdit_Delete
+	Edit          isPoolEdit_Edit `protobuf_oneof:"edit"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolEdit) Reset() {
+	*x = PoolEdit{}
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolEdit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolEdit) ProtoMessage() {}
+
+func (x *PoolEdit) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolEdit.ProtoReflect.Descriptor instead.
+func (*PoolEdit) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *PoolEdit) GetEdit() isPoolEdit_Edit {
+	if x != nil {
+		return x.Edit
+	}
+	return nil
+}
+
+func (x *PoolEdit) GetApply() *PoolSpec {
+	if x != nil {
+		if x, ok := x.Edit.(*PoolEdit_Apply); ok {
+			return x.Apply
+		}
+	}
+	return nil
+}
+
+func (x *PoolEdit) GetMove() *MovePoolRequest {
+	if x != nil {
+		if x, ok := x.Edit.(*PoolEdit_Move); ok {
+			return x.Move
+		}
+	}
+	return nil
+}
+
+func (x *PoolEdit) GetDelete() *DeletePoolRequest {
+	if x != nil {
+		if x, ok := x.Edit.(*PoolEdit_Delete); ok {
+			return x.Delete
+		}
+	}
+	return nil
+}
+
+type isPoolEdit_Edit interface {
+	isPoolEdit_Edit()
+}
+
+type PoolEdit_Apply struct {
+	// As ApplyPool.
+	Apply *PoolSpec `protobuf:"bytes,1,opt,name=apply,proto3,oneof"`
+}
+
+type PoolEdit_Move struct {
+	// As MovePool.
+	Move *MovePoolRequest `protobuf:"bytes,2,opt,name=move,proto3,oneof"`
+}
+
+type PoolEdit_Delete struct {
+	// As DeletePool.
+	Delete *DeletePoolRequest `protobuf:"bytes,3,opt,name=delete,proto3,oneof"`
+}
+
+func (*PoolEdit_Apply) isPoolEdit_Edit() {}
+
+func (*PoolEdit_Move) isPoolEdit_Edit() {}
+
+func (*PoolEdit_Delete) isPoolEdit_Edit() {}
+
+// PlanPoolResponse tells what the edits would do.
+type PlanPoolResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Every pool that would be changed or be entitled to something else, in depth-first order of what would be; deleted pools last. Pools
+	// that the caller may not see are left out. Empty: nothing would change.
+	Effects       []*PoolEffect `protobuf:"bytes,1,rep,name=effects,proto3" json:"effects,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanPoolResponse) Reset() {
+	*x = PlanPoolResponse{}
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanPoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanPoolResponse) ProtoMessage() {}
+
+func (x *PlanPoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanPoolResponse.ProtoReflect.Descriptor instead.
+func (*PlanPoolResponse) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *PlanPoolResponse) GetEffects() []*PoolEffect {
+	if x != nil {
+		return x.Effects
+	}
+	return nil
+}
+
+// PoolEffect is what a plan would do to one pool.
+type PoolEffect struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id. Empty: it would be created.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Its path afterwards; of a deleted pool, its last.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// Its path before. Empty: it would be created.
+	OldPath string `protobuf:"bytes,3,opt,name=old_path,json=oldPath,proto3" json:"old_path,omitempty"`
+	// Its settings would change, or it would be created, moved or deleted. false: only what it is entitled to.
+	Changed bool `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"`
+	// It would be deleted.
+	Deleted bool `protobuf:"varint,5,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// What it is entitled to at the demand of the moment.
+	EntitlementBefore *Quantities `protobuf:"bytes,6,opt,name=entitlement_before,json=entitlementBefore,proto3" json:"entitlement_before,omitempty"`
+	// What it would be entitled to.
+	EntitlementAfter *Quantities `protobuf:"bytes,7,opt,name=entitlement_after,json=entitlementAfter,proto3" json:"entitlement_after,omitempty"`
+	// What it uses.
+	Usage *Quantities `protobuf:"bytes,8,opt,name=usage,proto3" json:"usage,omitempty"`
+	// By how much it uses more than it is entitled to, so that its work may have to make room for that of others.
+	OverageBefore *Quantities `protobuf:"bytes,9,opt,name=overage_before,json=overageBefore,proto3" json:"overage_before,omitempty"`
+	// By how much it would.
+	OverageAfter *Quantities `protobuf:"bytes,10,opt,name=overage_after,json=overageAfter,proto3" json:"overage_after,omitempty"`
+	// The jobs whose work would go first if room was needed for overage_after, in order, 10 at most.
+	Exposed       []*ExposedJob `protobuf:"bytes,11,rep,name=exposed,proto3" json:"exposed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolEffect) Reset() {
+	*x = PoolEffect{}
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolEffect) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolEffect) ProtoMessage() {}
+
+func (x *PoolEffect) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolEffect.ProtoReflect.Descriptor instead.
+func (*PoolEffect) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *PoolEffect) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PoolEffect) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *PoolEffect) GetOldPath() string {
+	if x != nil {
+		return x.OldPath
+	}
+	return ""
+}
+
+func (x *PoolEffect) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+func (x *PoolEffect) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+func (x *PoolEffect) GetEntitlementBefore() *Quantities {
+	if x != nil {
+		return x.EntitlementBefore
+	}
+	return nil
+}
+
+func (x *PoolEffect) GetEntitlementAfter() *Quantities {
+	if x != nil {
+		return x.EntitlementAfter
+	}
+	return nil
+}
+
+func (x *PoolEffect) GetUsage() *Quantities {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *PoolEffect) GetOverageBefore() *Quantities {
+	if x != nil {
+		return x.OverageBefore
+	}
+	return nil
+}
+
+func (x *PoolEffect) GetOverageAfter() *Quantities {
+	if x != nil {
+		return x.OverageAfter
+	}
+	return nil
+}
+
+func (x *PoolEffect) GetExposed() []*ExposedJob {
+	if x != nil {
+		return x.Exposed
+	}
+	return nil
+}
+
+// ExposedJob is a job that would be among the first to make room.
+type ExposedJob struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// Its name.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Whose it is.
+	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Its priority.
+	Priority int32 `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"`
+	// Its admitted and live instances.
+	Instances uint32 `protobuf:"varint,5,opt,name=instances,proto3" json:"instances,omitempty"`
+	// What those use together.
+	Usage         *Quantities `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExposedJob) Reset() {
+	*x = ExposedJob{}
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExposedJob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExposedJob) ProtoMessage() {}
+
+func (x *ExposedJob) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExposedJob.ProtoReflect.Descriptor instead.
+func (*ExposedJob) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ExposedJob) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *ExposedJob) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ExposedJob) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *ExposedJob) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *ExposedJob) GetInstances() uint32 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *ExposedJob) GetUsage() *Quantities {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 // DeletePoolRequest asks to remove a pool.
 type DeletePoolRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -752,7 +1487,7 @@ type DeletePoolRequest struct {
 
 func (x *DeletePoolRequest) Reset() {
 	*x = DeletePoolRequest{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[9]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +1499,7 @@ func (x *DeletePoolRequest) String() string {
 func (*DeletePoolRequest) ProtoMessage() {}
 
 func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[9]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +1512,7 @@ func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolRequest.ProtoReflect.Descriptor instead.
 func (*DeletePoolRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{9}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeletePoolRequest) GetPool() string {
@@ -803,7 +1538,7 @@ type DeletePoolResponse struct {
 
 func (x *DeletePoolResponse) Reset() {
 	*x = DeletePoolResponse{}
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[10]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +1550,7 @@ func (x *DeletePoolResponse) String() string {
 func (*DeletePoolResponse) ProtoMessage() {}
 
 func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_pool_service_proto_msgTypes[10]
+	mi := &file_paceline_v1_pool_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +1563,7 @@ func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolResponse.ProtoReflect.Descriptor instead.
 func (*DeletePoolResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{10}
+	return file_paceline_v1_pool_service_proto_rawDescGZIP(), []int{19}
 }
 
 var File_paceline_v1_pool_service_proto protoreflect.FileDescriptor
@@ -858,7 +1593,7 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"candidates\x18\x03 \x01(\tBJ\xbaHGrER\x00R\rpriority-fifoR\tfair-userR\x0esmallest-firstR\x0eshortest-firstR\aexpressR\n" +
 	"candidates\x12F\n" +
 	"\bpatience\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\xe7\x84\x0f*\x00R\bpatience\x12T\n" +
-	"\x0fusage_half_life\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\v\"\x05\b\x80\xe7\x84\x0f2\x02\b<R\rusageHalfLife\"\xc3\x04\n" +
+	"\x0fusage_half_life\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\v\"\x05\b\x80\xe7\x84\x0f2\x02\b<R\rusageHalfLife\"\xc1\a\n" +
 	"\x04Pool\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\tparent_id\x18\x02 \x01(\tR\bparentId\x12)\n" +
@@ -875,7 +1610,23 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\vcreate_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12;\n" +
 	"\vupdate_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updateTime\"p\n" +
+	"updateTime\x12B\n" +
+	"\x10controller_usage\x18\x1e \x01(\v2\x17.paceline.v1.QuantitiesR\x0fcontrollerUsage\x12@\n" +
+	"\x0frevocable_usage\x18\x1f \x01(\v2\x17.paceline.v1.QuantitiesR\x0erevocableUsage\x12L\n" +
+	"\x15revocable_entitlement\x18  \x01(\v2\x17.paceline.v1.QuantitiesR\x14revocableEntitlement\x12B\n" +
+	"\x10revocable_demand\x18! \x01(\v2\x17.paceline.v1.QuantitiesR\x0frevocableDemand\x124\n" +
+	"\bclusters\x18\" \x03(\v2\x18.paceline.v1.PoolClusterR\bclusters\x12.\n" +
+	"\x06owners\x18# \x03(\v2\x16.paceline.v1.PoolOwnerR\x06owners\"\x88\x02\n" +
+	"\vPoolCluster\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x123\n" +
+	"\bcapacity\x18\x02 \x01(\v2\x17.paceline.v1.QuantitiesR\bcapacity\x129\n" +
+	"\ventitlement\x18\x03 \x01(\v2\x17.paceline.v1.QuantitiesR\ventitlement\x12-\n" +
+	"\x05usage\x18\x04 \x01(\v2\x17.paceline.v1.QuantitiesR\x05usage\x12@\n" +
+	"\x0frevocable_usage\x18\x05 \x01(\v2\x17.paceline.v1.QuantitiesR\x0erevocableUsage\"\x7f\n" +
+	"\tPoolOwner\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12-\n" +
+	"\x05usage\x18\x02 \x01(\v2\x17.paceline.v1.QuantitiesR\x05usage\x12-\n" +
+	"\x05limit\x18\x03 \x01(\v2\x17.paceline.v1.QuantitiesR\x05limit\"p\n" +
 	"\x10ApplyPoolRequest\x121\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.paceline.v1.PoolSpecB\x06\xbaH\x03\xc8\x01\x01R\x04spec\x12)\n" +
 	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\"\x8e\x01\n" +
@@ -898,16 +1649,56 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\x11ListPoolsResponse\x12'\n" +
 	"\x05pools\x18\x01 \x03(\v2\x11.paceline.v1.PoolR\x05pools\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12!\n" +
-	"\fwatch_cursor\x18\x03 \x01(\tR\vwatchCursor\"^\n" +
+	"\fwatch_cursor\x18\x03 \x01(\tR\vwatchCursor\"\xaf\x01\n" +
+	"\x0fMovePoolRequest\x12\x1e\n" +
+	"\x04pool\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x04R\x04pool\x12Q\n" +
+	"\bnew_path\x18\x02 \x01(\tB6\xbaH3r1\x18\x80\x042,^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$R\anewPath\x12)\n" +
+	"\x10expected_version\x18\x03 \x01(\x04R\x0fexpectedVersion\"9\n" +
+	"\x10MovePoolResponse\x12%\n" +
+	"\x04pool\x18\x01 \x01(\v2\x11.paceline.v1.PoolR\x04pool\"K\n" +
+	"\x0fPlanPoolRequest\x128\n" +
+	"\x05edits\x18\x01 \x03(\v2\x15.paceline.v1.PoolEditB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x05edits\"\xb6\x01\n" +
+	"\bPoolEdit\x12-\n" +
+	"\x05apply\x18\x01 \x01(\v2\x15.paceline.v1.PoolSpecH\x00R\x05apply\x122\n" +
+	"\x04move\x18\x02 \x01(\v2\x1c.paceline.v1.MovePoolRequestH\x00R\x04move\x128\n" +
+	"\x06delete\x18\x03 \x01(\v2\x1e.paceline.v1.DeletePoolRequestH\x00R\x06deleteB\r\n" +
+	"\x04edit\x12\x05\xbaH\x02\b\x01\"E\n" +
+	"\x10PlanPoolResponse\x121\n" +
+	"\aeffects\x18\x01 \x03(\v2\x17.paceline.v1.PoolEffectR\aeffects\"\xed\x03\n" +
+	"\n" +
+	"PoolEffect\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x19\n" +
+	"\bold_path\x18\x03 \x01(\tR\aoldPath\x12\x18\n" +
+	"\achanged\x18\x04 \x01(\bR\achanged\x12\x18\n" +
+	"\adeleted\x18\x05 \x01(\bR\adeleted\x12F\n" +
+	"\x12entitlement_before\x18\x06 \x01(\v2\x17.paceline.v1.QuantitiesR\x11entitlementBefore\x12D\n" +
+	"\x11entitlement_after\x18\a \x01(\v2\x17.paceline.v1.QuantitiesR\x10entitlementAfter\x12-\n" +
+	"\x05usage\x18\b \x01(\v2\x17.paceline.v1.QuantitiesR\x05usage\x12>\n" +
+	"\x0eoverage_before\x18\t \x01(\v2\x17.paceline.v1.QuantitiesR\roverageBefore\x12<\n" +
+	"\roverage_after\x18\n" +
+	" \x01(\v2\x17.paceline.v1.QuantitiesR\foverageAfter\x121\n" +
+	"\aexposed\x18\v \x03(\v2\x17.paceline.v1.ExposedJobR\aexposed\"\xb1\x01\n" +
+	"\n" +
+	"ExposedJob\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x1a\n" +
+	"\bpriority\x18\x04 \x01(\x05R\bpriority\x12\x1c\n" +
+	"\tinstances\x18\x05 \x01(\rR\tinstances\x12-\n" +
+	"\x05usage\x18\x06 \x01(\v2\x17.paceline.v1.QuantitiesR\x05usage\"^\n" +
 	"\x11DeletePoolRequest\x12\x1e\n" +
 	"\x04pool\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x04R\x04pool\x12)\n" +
 	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\"\x14\n" +
-	"\x12DeletePoolResponse2\xc9\x02\n" +
+	"\x12DeletePoolResponse2\xe0\x03\n" +
 	"\vPoolService\x12O\n" +
 	"\tApplyPool\x12\x1d.paceline.v1.ApplyPoolRequest\x1a\x1e.paceline.v1.ApplyPoolResponse\"\x03\x90\x02\x02\x12I\n" +
 	"\aGetPool\x12\x1b.paceline.v1.GetPoolRequest\x1a\x1c.paceline.v1.GetPoolResponse\"\x03\x90\x02\x01\x12O\n" +
-	"\tListPools\x12\x1d.paceline.v1.ListPoolsRequest\x1a\x1e.paceline.v1.ListPoolsResponse\"\x03\x90\x02\x01\x12M\n" +
+	"\tListPools\x12\x1d.paceline.v1.ListPoolsRequest\x1a\x1e.paceline.v1.ListPoolsResponse\"\x03\x90\x02\x01\x12G\n" +
+	"\bMovePool\x12\x1c.paceline.v1.MovePoolRequest\x1a\x1d.paceline.v1.MovePoolResponse\x12L\n" +
+	"\bPlanPool\x12\x1c.paceline.v1.PlanPoolRequest\x1a\x1d.paceline.v1.PlanPoolResponse\"\x03\x90\x02\x01\x12M\n" +
 	"\n" +
 	"DeletePool\x12\x1e.paceline.v1.DeletePoolRequest\x1a\x1f.paceline.v1.DeletePoolResponseBCZAgithub.com/paceline-sched/paceline/sdk/gen/paceline/v1;pacelinev1b\x06proto3"
 
@@ -923,55 +1714,93 @@ func file_paceline_v1_pool_service_proto_rawDescGZIP() []byte {
 	return file_paceline_v1_pool_service_proto_rawDescData
 }
 
-var file_paceline_v1_pool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_paceline_v1_pool_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_paceline_v1_pool_service_proto_goTypes = []any{
 	(*PoolSpec)(nil),              // 0: paceline.v1.PoolSpec
 	(*QueueSpec)(nil),             // 1: paceline.v1.QueueSpec
 	(*Pool)(nil),                  // 2: paceline.v1.Pool
-	(*ApplyPoolRequest)(nil),      // 3: paceline.v1.ApplyPoolRequest
-	(*ApplyPoolResponse)(nil),     // 4: paceline.v1.ApplyPoolResponse
-	(*GetPoolRequest)(nil),        // 5: paceline.v1.GetPoolRequest
-	(*GetPoolResponse)(nil),       // 6: paceline.v1.GetPoolResponse
-	(*ListPoolsRequest)(nil),      // 7: paceline.v1.ListPoolsRequest
-	(*ListPoolsResponse)(nil),     // 8: paceline.v1.ListPoolsResponse
-	(*DeletePoolRequest)(nil),     // 9: paceline.v1.DeletePoolRequest
-	(*DeletePoolResponse)(nil),    // 10: paceline.v1.DeletePoolResponse
-	(*Quantities)(nil),            // 11: paceline.v1.Quantities
-	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*PoolCluster)(nil),           // 3: paceline.v1.PoolCluster
+	(*PoolOwner)(nil),             // 4: paceline.v1.PoolOwner
+	(*ApplyPoolRequest)(nil),      // 5: paceline.v1.ApplyPoolRequest
+	(*ApplyPoolResponse)(nil),     // 6: paceline.v1.ApplyPoolResponse
+	(*GetPoolRequest)(nil),        // 7: paceline.v1.GetPoolRequest
+	(*GetPoolResponse)(nil),       // 8: paceline.v1.GetPoolResponse
+	(*ListPoolsRequest)(nil),      // 9: paceline.v1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),     // 10: paceline.v1.ListPoolsResponse
+	(*MovePoolRequest)(nil),       // 11: paceline.v1.MovePoolRequest
+	(*MovePoolResponse)(nil),      // 12: paceline.v1.MovePoolResponse
+	(*PlanPoolRequest)(nil),       // 13: paceline.v1.PlanPoolRequest
+	(*PoolEdit)(nil),              // 14: paceline.v1.PoolEdit
+	(*PlanPoolResponse)(nil),      // 15: paceline.v1.PlanPoolResponse
+	(*PoolEffect)(nil),            // 16: paceline.v1.PoolEffect
+	(*ExposedJob)(nil),            // 17: paceline.v1.ExposedJob
+	(*DeletePoolRequest)(nil),     // 18: paceline.v1.DeletePoolRequest
+	(*DeletePoolResponse)(nil),    // 19: paceline.v1.DeletePoolResponse
+	(*Quantities)(nil),            // 20: paceline.v1.Quantities
+	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
 }
 var file_paceline_v1_pool_service_proto_depIdxs = []int32{
-	11, // 0: paceline.v1.PoolSpec.reservation:type_name -> paceline.v1.Quantities
-	11, // 1: paceline.v1.PoolSpec.limit:type_name -> paceline.v1.Quantities
+	20, // 0: paceline.v1.PoolSpec.reservation:type_name -> paceline.v1.Quantities
+	20, // 1: paceline.v1.PoolSpec.limit:type_name -> paceline.v1.Quantities
 	1,  // 2: paceline.v1.PoolSpec.queue:type_name -> paceline.v1.QueueSpec
-	11, // 3: paceline.v1.PoolSpec.user_limit:type_name -> paceline.v1.Quantities
-	12, // 4: paceline.v1.QueueSpec.patience:type_name -> google.protobuf.Duration
-	12, // 5: paceline.v1.QueueSpec.usage_half_life:type_name -> google.protobuf.Duration
+	20, // 3: paceline.v1.PoolSpec.user_limit:type_name -> paceline.v1.Quantities
+	21, // 4: paceline.v1.QueueSpec.patience:type_name -> google.protobuf.Duration
+	21, // 5: paceline.v1.QueueSpec.usage_half_life:type_name -> google.protobuf.Duration
 	0,  // 6: paceline.v1.Pool.spec:type_name -> paceline.v1.PoolSpec
-	11, // 7: paceline.v1.Pool.reservation:type_name -> paceline.v1.Quantities
-	11, // 8: paceline.v1.Pool.entitlement:type_name -> paceline.v1.Quantities
-	11, // 9: paceline.v1.Pool.usage:type_name -> paceline.v1.Quantities
-	11, // 10: paceline.v1.Pool.demand:type_name -> paceline.v1.Quantities
-	11, // 11: paceline.v1.Pool.non_preemptible_usage:type_name -> paceline.v1.Quantities
-	13, // 12: paceline.v1.Pool.create_time:type_name -> google.protobuf.Timestamp
-	13, // 13: paceline.v1.Pool.update_time:type_name -> google.protobuf.Timestamp
-	0,  // 14: paceline.v1.ApplyPoolRequest.spec:type_name -> paceline.v1.PoolSpec
-	2,  // 15: paceline.v1.ApplyPoolResponse.pool:type_name -> paceline.v1.Pool
-	2,  // 16: paceline.v1.GetPoolResponse.pool:type_name -> paceline.v1.Pool
-	2,  // 17: paceline.v1.ListPoolsResponse.pools:type_name -> paceline.v1.Pool
-	3,  // 18: paceline.v1.PoolService.ApplyPool:input_type -> paceline.v1.ApplyPoolRequest
-	5,  // 19: paceline.v1.PoolService.GetPool:input_type -> paceline.v1.GetPoolRequest
-	7,  // 20: paceline.v1.PoolService.ListPools:input_type -> paceline.v1.ListPoolsRequest
-	9,  // 21: paceline.v1.PoolService.DeletePool:input_type -> paceline.v1.DeletePoolRequest
-	4,  // 22: paceline.v1.PoolService.ApplyPool:output_type -> paceline.v1.ApplyPoolResponse
-	6,  // 23: paceline.v1.PoolService.GetPool:output_type -> paceline.v1.GetPoolResponse
-	8,  // 24: paceline.v1.PoolService.ListPools:output_type -> paceline.v1.ListPoolsResponse
-	10, // 25: paceline.v1.PoolService.DeletePool:output_type -> paceline.v1.DeletePoolResponse
-	22, // [22:26] is the sub-list for method output_type
-	18, // [18:22] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	20, // 7: paceline.v1.Pool.reservation:type_name -> paceline.v1.Quantities
+	20, // 8: paceline.v1.Pool.entitlement:type_name -> paceline.v1.Quantities
+	20, // 9: paceline.v1.Pool.usage:type_name -> paceline.v1.Quantities
+	20, // 10: paceline.v1.Pool.demand:type_name -> paceline.v1.Quantities
+	20, // 11: paceline.v1.Pool.non_preemptible_usage:type_name -> paceline.v1.Quantities
+	22, // 12: paceline.v1.Pool.create_time:type_name -> google.protobuf.Timestamp
+	22, // 13: paceline.v1.Pool.update_time:type_name -> google.protobuf.Timestamp
+	20, // 14: paceline.v1.Pool.controller_usage:type_name -> paceline.v1.Quantities
+	20, // 15: paceline.v1.Pool.revocable_usage:type_name -> paceline.v1.Quantities
+	20, // 16: paceline.v1.Pool.revocable_entitlement:type_name -> paceline.v1.Quantities
+	20, // 17: paceline.v1.Pool.revocable_demand:type_name -> paceline.v1.Quantities
+	3,  // 18: paceline.v1.Pool.clusters:type_name -> paceline.v1.PoolCluster
+	4,  // 19: paceline.v1.Pool.owners:type_name -> paceline.v1.PoolOwner
+	20, // 20: paceline.v1.PoolCluster.capacity:type_name -> paceline.v1.Quantities
+	20, // 21: paceline.v1.PoolCluster.entitlement:type_name -> paceline.v1.Quantities
+	20, // 22: paceline.v1.PoolCluster.usage:type_name -> paceline.v1.Quantities
+	20, // 23: paceline.v1.PoolCluster.revocable_usage:type_name -> paceline.v1.Quantities
+	20, // 24: paceline.v1.PoolOwner.usage:type_name -> paceline.v1.Quantities
+	20, // 25: paceline.v1.PoolOwner.limit:type_name -> paceline.v1.Quantities
+	0,  // 26: paceline.v1.ApplyPoolRequest.spec:type_name -> paceline.v1.PoolSpec
+	2,  // 27: paceline.v1.ApplyPoolResponse.pool:type_name -> paceline.v1.Pool
+	2,  // 28: paceline.v1.GetPoolResponse.pool:type_name -> paceline.v1.Pool
+	2,  // 29: paceline.v1.ListPoolsResponse.pools:type_name -> paceline.v1.Pool
+	2,  // 30: paceline.v1.MovePoolResponse.pool:type_name -> paceline.v1.Pool
+	14, // 31: paceline.v1.PlanPoolRequest.edits:type_name -> paceline.v1.PoolEdit
+	0,  // 32: paceline.v1.PoolEdit.apply:type_name -> paceline.v1.PoolSpec
+	11, // 33: paceline.v1.PoolEdit.move:type_name -> paceline.v1.MovePoolRequest
+	18, // 34: paceline.v1.PoolEdit.delete:type_name -> paceline.v1.DeletePoolRequest
+	16, // 35: paceline.v1.PlanPoolResponse.effects:type_name -> paceline.v1.PoolEffect
+	20, // 36: paceline.v1.PoolEffect.entitlement_before:type_name -> paceline.v1.Quantities
+	20, // 37: paceline.v1.PoolEffect.entitlement_after:type_name -> paceline.v1.Quantities
+	20, // 38: paceline.v1.PoolEffect.usage:type_name -> paceline.v1.Quantities
+	20, // 39: paceline.v1.PoolEffect.overage_before:type_name -> paceline.v1.Quantities
+	20, // 40: paceline.v1.PoolEffect.overage_after:type_name -> paceline.v1.Quantities
+	17, // 41: paceline.v1.PoolEffect.exposed:type_name -> paceline.v1.ExposedJob
+	20, // 42: paceline.v1.ExposedJob.usage:type_name -> paceline.v1.Quantities
+	5,  // 43: paceline.v1.PoolService.ApplyPool:input_type -> paceline.v1.ApplyPoolRequest
+	7,  // 44: paceline.v1.PoolService.GetPool:input_type -> paceline.v1.GetPoolRequest
+	9,  // 45: paceline.v1.PoolService.ListPools:input_type -> paceline.v1.ListPoolsRequest
+	11, // 46: paceline.v1.PoolService.MovePool:input_type -> paceline.v1.MovePoolRequest
+	13, // 47: paceline.v1.PoolService.PlanPool:input_type -> paceline.v1.PlanPoolRequest
+	18, // 48: paceline.v1.PoolService.DeletePool:input_type -> paceline.v1.DeletePoolRequest
+	6,  // 49: paceline.v1.PoolService.ApplyPool:output_type -> paceline.v1.ApplyPoolResponse
+	8,  // 50: paceline.v1.PoolService.GetPool:output_type -> paceline.v1.GetPoolResponse
+	10, // 51: paceline.v1.PoolService.ListPools:output_type -> paceline.v1.ListPoolsResponse
+	12, // 52: paceline.v1.PoolService.MovePool:output_type -> paceline.v1.MovePoolResponse
+	15, // 53: paceline.v1.PoolService.PlanPool:output_type -> paceline.v1.PlanPoolResponse
+	19, // 54: paceline.v1.PoolService.DeletePool:output_type -> paceline.v1.DeletePoolResponse
+	49, // [49:55] is the sub-list for method output_type
+	43, // [43:49] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_pool_service_proto_init() }
@@ -981,13 +1810,18 @@ func file_paceline_v1_pool_service_proto_init() {
 	}
 	file_paceline_v1_resource_proto_init()
 	file_paceline_v1_pool_service_proto_msgTypes[0].OneofWrappers = []any{}
+	file_paceline_v1_pool_service_proto_msgTypes[14].OneofWrappers = []any{
+		(*PoolEdit_Apply)(nil),
+		(*PoolEdit_Move)(nil),
+		(*PoolEdit_Delete)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_pool_service_proto_rawDesc), len(file_paceline_v1_pool_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -506,6 +506,12 @@ const (
 	PendingReason_PENDING_REASON_BEING_PLACED PendingReason = 9
 	// A daemon that no host matches.
 	PendingReason_PENDING_REASON_NO_MATCHING_HOST PendingReason = 10
+	// Its owner uses as much of the pool as user_limit allows.
+	PendingReason_PENDING_REASON_USER_LIMIT PendingReason = 11
+	// Jobs that direct others use as much of the pool as controller_percent allows.
+	PendingReason_PENDING_REASON_CONTROLLER_LIMIT PendingReason = 12
+	// It is revocable, and its pool's part of the slack is used up.
+	PendingReason_PENDING_REASON_SLACK PendingReason = 13
 )
 
 // Enum value maps for PendingReason.
@@ -522,6 +528,9 @@ var (
 		8:  "PENDING_REASON_WINDOW",
 		9:  "PENDING_REASON_BEING_PLACED",
 		10: "PENDING_REASON_NO_MATCHING_HOST",
+		11: "PENDING_REASON_USER_LIMIT",
+		12: "PENDING_REASON_CONTROLLER_LIMIT",
+		13: "PENDING_REASON_SLACK",
 	}
 	PendingReason_value = map[string]int32{
 		"PENDING_REASON_UNSPECIFIED":      0,
@@ -535,6 +544,9 @@ var (
 		"PENDING_REASON_WINDOW":           8,
 		"PENDING_REASON_BEING_PLACED":     9,
 		"PENDING_REASON_NO_MATCHING_HOST": 10,
+		"PENDING_REASON_USER_LIMIT":       11,
+		"PENDING_REASON_CONTROLLER_LIMIT": 12,
+		"PENDING_REASON_SLACK":            13,
 	}
 )
 
@@ -857,7 +869,7 @@ const file_paceline_v1_state_proto_rawDesc = "" +
 	"\x16REASON_NO_RETRIES_LEFT\x10\x11\x12\x1e\n" +
 	"\x1aREASON_HOST_RETURNED_EMPTY\x10\x12\x12\x14\n" +
 	"\x10REASON_DUPLICATE\x10\x13\x12\x15\n" +
-	"\x11REASON_PORT_TAKEN\x10\x14*\xe6\x02\n" +
+	"\x11REASON_PORT_TAKEN\x10\x14*\xc4\x03\n" +
 	"\rPendingReason\x12\x1e\n" +
 	"\x1aPENDING_REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19PENDING_REASON_NO_CLUSTER\x10\x01\x12\x1d\n" +
@@ -870,7 +882,10 @@ const file_paceline_v1_state_proto_rawDesc = "" +
 	"\x15PENDING_REASON_WINDOW\x10\b\x12\x1f\n" +
 	"\x1bPENDING_REASON_BEING_PLACED\x10\t\x12#\n" +
 	"\x1fPENDING_REASON_NO_MATCHING_HOST\x10\n" +
-	"*\xd8\x03\n" +
+	"\x12\x1d\n" +
+	"\x19PENDING_REASON_USER_LIMIT\x10\v\x12#\n" +
+	"\x1fPENDING_REASON_CONTROLLER_LIMIT\x10\f\x12\x18\n" +
+	"\x14PENDING_REASON_SLACK\x10\r*\xd8\x03\n" +
 	"\rRefusalReason\x12\x1e\n" +
 	"\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18REFUSAL_REASON_NOT_READY\x10\x01\x12\x1b\n" +

@@ -39,6 +39,10 @@ const (
 	PoolServiceGetPoolProcedure = "/paceline.v1.PoolService/GetPool"
 	// PoolServiceListPoolsProcedure is the fully-qualified name of the PoolService's ListPools RPC.
 	PoolServiceListPoolsProcedure = "/paceline.v1.PoolService/ListPools"
+	// PoolServiceMovePoolProcedure is the fully-qualified name of the PoolService's MovePool RPC.
+	PoolServiceMovePoolProcedure = "/paceline.v1.PoolService/MovePool"
+	// PoolServicePlanPoolProcedure is the fully-qualified name of the PoolService's PlanPool RPC.
+	PoolServicePlanPoolProcedure = "/paceline.v1.PoolService/PlanPool"
 	// PoolServiceDeletePoolProcedure is the fully-qualified name of the PoolService's DeletePool RPC.
 	PoolServiceDeletePoolProcedure = "/paceline.v1.PoolService/DeletePool"
 )
@@ -51,6 +55,11 @@ type PoolServiceClient interface {
 	GetPool(context.Context, *connect.Request[v1.GetPoolRequest]) (*connect.Response[v1.GetPoolResponse], error)
 	// ListPools returns a subtree, each pool before its children, siblings by name, a page at a time.
 	ListPools(context.Context, *connect.Request[v1.ListPoolsRequest]) (*connect.Response[v1.ListPoolsResponse], error)
+	// MovePool puts a pool, with all below it and everything that runs there, under another parent, or gives it another name. Its id, its
+	// jobs and their ids stay; runs that start from then on find the new path in PACELINE_POOL. Reservations and limits must fit there.
+	MovePool(context.Context, *connect.Request[v1.MovePoolRequest]) (*connect.Response[v1.MovePoolResponse], error)
+	// PlanPool tells what edits of pools would do to entitlements, at the demand of the moment, and changes nothing.
+	PlanPool(context.Context, *connect.Request[v1.PlanPoolRequest]) (*connect.Response[v1.PlanPoolResponse], error)
 	// DeletePool removes a pool that has neither jobs nor children.
 	DeletePool(context.Context, *connect.Request[v1.DeletePoolRequest]) (*connect.Response[v1.DeletePoolResponse], error)
 }
@@ -87,6 +96,19 @@ func NewPoolServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		movePool: connect.NewClient[v1.MovePoolRequest, v1.MovePoolResponse](
+			httpClient,
+			baseURL+PoolServiceMovePoolProcedure,
+			connect.WithSchema(poolServiceMethods.ByName("MovePool")),
+			connect.WithClientOptions(opts...),
+		),
+		planPool: connect.NewClient[v1.PlanPoolRequest, v1.PlanPoolResponse](
+			httpClient,
+			baseURL+PoolServicePlanPoolProcedure,
+			connect.WithSchema(poolServiceMethods.ByName("PlanPool")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		deletePool: connect.NewClient[v1.DeletePoolRequest, v1.DeletePoolResponse](
 			httpClient,
 			baseURL+PoolServiceDeletePoolProcedure,
@@ -101,6 +123,8 @@ type poolServiceClient struct {
 	applyPool  *connect.Client[v1.ApplyPoolRequest, v1.ApplyPoolResponse]
 	getPool    *connect.Client[v1.GetPoolRequest, v1.GetPoolResponse]
 	listPools  *connect.Client[v1.ListPoolsRequest, v1.ListPoolsResponse]
+	movePool   *connect.Client[v1.MovePoolRequest, v1.MovePoolResponse]
+	planPool   *connect.Client[v1.PlanPoolRequest, v1.PlanPoolResponse]
 	deletePool *connect.Client[v1.DeletePoolRequest, v1.DeletePoolResponse]
 }
 
@@ -119,6 +143,16 @@ func (c *poolServiceClient) ListPools(ctx context.Context, req *connect.Request[
 	return c.listPools.CallUnary(ctx, req)
 }
 
+// MovePool calls paceline.v1.PoolService.MovePool.
+func (c *poolServiceClient) MovePool(ctx context.Context, req *connect.Request[v1.MovePoolRequest]) (*connect.Response[v1.MovePoolResponse], error) {
+	return c.movePool.CallUnary(ctx, req)
+}
+
+// PlanPool calls paceline.v1.PoolService.PlanPool.
+func (c *poolServiceClient) PlanPool(ctx context.Context, req *connect.Request[v1.PlanPoolRequest]) (*connect.Response[v1.PlanPoolResponse], error) {
+	return c.planPool.CallUnary(ctx, req)
+}
+
 // DeletePool calls paceline.v1.PoolService.DeletePool.
 func (c *poolServiceClient) DeletePool(ctx context.Context, req *connect.Request[v1.DeletePoolRequest]) (*connect.Response[v1.DeletePoolResponse], error) {
 	return c.deletePool.CallUnary(ctx, req)
@@ -132,6 +166,11 @@ type PoolServiceHandler interface {
 	GetPool(context.Context, *connect.Request[v1.GetPoolRequest]) (*connect.Response[v1.GetPoolResponse], error)
 	// ListPools returns a subtree, each pool before its children, siblings by name, a page at a time.
 	ListPools(context.Context, *connect.Request[v1.ListPoolsRequest]) (*connect.Response[v1.ListPoolsResponse], error)
+	// MovePool puts a pool, with all below it and everything that runs there, under another parent, or gives it another name. Its id, its
+	// jobs and their ids stay; runs that start from then on find the new path in PACELINE_POOL. Reservations and limits must fit there.
+	MovePool(context.Context, *connect.Request[v1.MovePoolRequest]) (*connect.Response[v1.MovePoolResponse], error)
+	// PlanPool tells what edits of pools would do to entitlements, at the demand of the moment, and changes nothing.
+	PlanPool(context.Context, *connect.Request[v1.PlanPoolRequest]) (*connect.Response[v1.PlanPoolResponse], error)
 	// DeletePool removes a pool that has neither jobs nor children.
 	DeletePool(context.Context, *connect.Request[v1.DeletePoolRequest]) (*connect.Response[v1.DeletePoolResponse], error)
 }
@@ -164,6 +203,19 @@ func NewPoolServiceHandler(svc PoolServiceHandler, opts ...connect.HandlerOption
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	poolServiceMovePoolHandler := connect.NewUnaryHandler(
+		PoolServiceMovePoolProcedure,
+		svc.MovePool,
+		connect.WithSchema(poolServiceMethods.ByName("MovePool")),
+		connect.WithHandlerOptions(opts...),
+	)
+	poolServicePlanPoolHandler := connect.NewUnaryHandler(
+		PoolServicePlanPoolProcedure,
+		svc.PlanPool,
+		connect.WithSchema(poolServiceMethods.ByName("PlanPool")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	poolServiceDeletePoolHandler := connect.NewUnaryHandler(
 		PoolServiceDeletePoolProcedure,
 		svc.DeletePool,
@@ -178,6 +230,10 @@ func NewPoolServiceHandler(svc PoolServiceHandler, opts ...connect.HandlerOption
 			poolServiceGetPoolHandler.ServeHTTP(w, r)
 		case PoolServiceListPoolsProcedure:
 			poolServiceListPoolsHandler.ServeHTTP(w, r)
+		case PoolServiceMovePoolProcedure:
+			poolServiceMovePoolHandler.ServeHTTP(w, r)
+		case PoolServicePlanPoolProcedure:
+			poolServicePlanPoolHandler.ServeHTTP(w, r)
 		case PoolServiceDeletePoolProcedure:
 			poolServiceDeletePoolHandler.ServeHTTP(w, r)
 		default:
@@ -199,6 +255,14 @@ func (UnimplementedPoolServiceHandler) GetPool(context.Context, *connect.Request
 
 func (UnimplementedPoolServiceHandler) ListPools(context.Context, *connect.Request[v1.ListPoolsRequest]) (*connect.Response[v1.ListPoolsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("paceline.v1.PoolService.ListPools is not implemented"))
+}
+
+func (UnimplementedPoolServiceHandler) MovePool(context.Context, *connect.Request[v1.MovePoolRequest]) (*connect.Response[v1.MovePoolResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("paceline.v1.PoolService.MovePool is not implemented"))
+}
+
+func (UnimplementedPoolServiceHandler) PlanPool(context.Context, *connect.Request[v1.PlanPoolRequest]) (*connect.Response[v1.PlanPoolResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("paceline.v1.PoolService.PlanPool is not implemented"))
 }
 
 func (UnimplementedPoolServiceHandler) DeletePool(context.Context, *connect.Request[v1.DeletePoolRequest]) (*connect.Response[v1.DeletePoolResponse], error) {
