@@ -123,11 +123,13 @@ type testCell struct {
 const (
 	adminToken = "admin-admin-admin-admin-admin"
 	adsToken   = "ads-ads-ads-ads-ads-ads-ads"
+	eastToken  = "ads-ads-ads-ads-ads-adseast"
 )
 
 const tokenFile = `tokens:
   - {principal: root, token: ` + adminToken + `, roles: [admin]}
   - {principal: ads, tenant: adverts, token: ` + adsToken + `, roles: [submitter@/ads]}
+  - {principal: east, token: ` + eastToken + `, roles: [operator@/east]}
 `
 
 func newTestCell(t *testing.T, room int) *testCell {

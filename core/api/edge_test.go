@@ -99,15 +99,15 @@ func TestEnumsMirrorTheDomain(t *testing.T) {
 		}
 		check("refusal", "REFUSAL_REASON_", r, refusalToWire(r))
 	}
-	for k := scheduler.PendingNoShard; k <= scheduler.PendingNoMatchingHost; k++ {
+	for k := scheduler.PendingNoShard; k <= scheduler.PendingSlack; k++ {
 		if _, ok := pacelinev1.PendingReason_name[int32(pendingToWire(k))]; !ok {
 			t.Errorf("pending reason %v has no number on the wire", k)
 		}
 	}
-	if got := pendingToWire(scheduler.PendingNoMatchingHost); got != pacelinev1.PendingReason_PENDING_REASON_NO_MATCHING_HOST {
+	if got := pendingToWire(scheduler.PendingSlack); got != pacelinev1.PendingReason_PENDING_REASON_SLACK {
 		t.Errorf("the last pending reason is %v on the wire", got)
 	}
-	if n := len(pacelinev1.PendingReason_name); n != int(scheduler.PendingNoMatchingHost)+1 {
+	if n := len(pacelinev1.PendingReason_name); n != int(scheduler.PendingSlack)+1 {
 		t.Errorf("the wire has %d pending reasons", n)
 	}
 }
