@@ -27,6 +27,8 @@ type cell struct {
 	keys store.Keyspace
 	cfg  scheduler.Config
 
+	jitter random
+
 	// What dies with the process. life tells the appointments of a dead one.
 	life      int
 	state     *scheduler.State // nil: the process is down
@@ -41,6 +43,7 @@ type cell struct {
 	sinceFull int              // Steps since the whole state was compared with followed
 	stale     bool             // some of them wrote
 	before    map[string]books // by pool path, after the last Step
+	charged   charges          // after the last Step
 
 	skew int64 // of the wall clock; it outlives the process
 }
@@ -55,7 +58,7 @@ func newCell(w *world) *cell {
 	keys, err := store.NewKeyspace(cellName)
 	w.must(err)
 	return &cell{
-		w: w, disk: &memstore.Disk{}, keys: keys,
+		w: w, disk: &memstore.Disk{}, keys: keys, jitter: newJitter(w.opts.Seed, "core"),
 		cfg: scheduler.Config{
 			Cell: cellName, Seed: w.opts.Seed, LaunchTimeout: 20 * time.Second, KillResend: 5 * time.Second, JobRetention: 3 * time.Minute,
 			IdempotencyWindow: 4 * time.Minute,
@@ -89,7 +92,8 @@ func (c *cell) start() {
 		return
 	}
 	c.state, c.sinceFull = state, 0
-	c.before = c.addUp(state.Reader())
+	jobs, _ := state.Reader().Jobs(0, 1<<20, scheduler.JobFilter{})
+	c.before, c.charged = c.addUp(state.Reader(), jobs)
 	for _, cl := range w.clusters {
 		cl.attach()
 	}
@@ -106,13 +110,14 @@ func (c *cell) load() *scheduler.Image {
 }
 
 // crash ends the process wherever it is. What it had under way is lost, but for what other machines have already been sent.
-func (c *cell) crash(why string) {
+func (c *cell) crash() bool {
 	if c.state == nil {
-		return
+		return false
 	}
-	c.w.fault("core crash", "%s", why)
+	c.w.fault(coreCrash, "")
 	c.compareNow()
 	c.die()
+	return true
 }
 
 func (c *cell) die() {
@@ -125,9 +130,9 @@ func (c *cell) die() {
 	for _, cl := range c.w.clusters {
 		cl.coreDied()
 	}
-	down := c.w.random.between(0, 3*time.Second)
-	if c.w.wrong(200) {
-		down = c.w.random.between(0, 40*time.Second)
+	down := c.jitter.between(0, 3*time.Second)
+	if c.jitter.IntN(5) == 0 && !c.w.calm {
+		down = c.jitter.between(0, 40*time.Second)
 	}
 	c.w.after(down, c.start)
 }
@@ -154,7 +159,7 @@ func (c *cell) deliver(e scheduler.Event) {
 func (c *cell) armStep() {
 	if !c.stepping {
 		c.stepping = true
-		c.during(c.w.random.between(time.Microsecond, time.Millisecond), c.step)
+		c.during(c.jitter.between(time.Microsecond, time.Millisecond), c.step)
 	}
 }
 
@@ -164,8 +169,8 @@ func (c *cell) step() {
 	c.stepping = false
 	events := c.events
 	c.events = nil
-	if n := len(events); n > 1 && w.random.IntN(4) == 0 {
-		n = 1 + w.random.IntN(n-1)
+	if n := len(events); n > 1 && c.jitter.IntN(4) == 0 {
+		n = 1 + c.jitter.IntN(n-1)
 		c.events = append(c.events, events[n:]...)
 		events = events[:n]
 		c.armStep()
@@ -224,10 +229,12 @@ func (c *cell) armCommit() {
 		return
 	}
 	c.writing = true
-	took := c.w.random.between(50*time.Microsecond, 5*time.Millisecond)
-	if c.w.wrong(c.w.opts.Faults.SlowCommit) {
-		took = c.w.random.between(time.Second, pick(c.w.random, 3*time.Second, 45*time.Second))
-		c.w.fault("slow commit", "%v", took)
+	took := c.jitter.between(50*time.Microsecond, 5*time.Millisecond)
+	slow, is := c.w.strikes(place{what: slowCommit}, c.w.opts.Faults.SlowCommit, func() int64 {
+		return int64(c.w.random.between(time.Second, pick(c.w.random, 3*time.Second, 45*time.Second)))
+	})
+	if is {
+		took = time.Duration(slow)
 	}
 	c.during(took, c.commit)
 }
@@ -235,7 +242,7 @@ func (c *cell) armCommit() {
 // commit makes some Steps durable at once and lets happen what hung on them.
 func (c *cell) commit() {
 	c.writing = false
-	n := 1 + c.w.random.IntN(len(c.pending))
+	n := 1 + c.jitter.IntN(len(c.pending))
 	batch := c.pending[:n]
 	c.pending = c.pending[n:]
 	var groups []scheduler.Group
@@ -265,20 +272,14 @@ func (c *cell) write(groups []scheduler.Group) bool {
 	if hook := w.opts.Interpose; hook != nil && hook.Commit != nil {
 		written = hook.Commit(groups)
 	}
-	encoded := make([]store.Group, 0, len(written))
+	encoded, writes := make([]store.Group, 0, len(written)), 0
 	for _, g := range written {
 		raw, err := c.codec.EncodeGroup(g)
 		w.must(err)
 		encoded = append(encoded, raw)
+		writes += len(raw.Ops)
 	}
-	switch {
-	case w.wrong(w.opts.Faults.CommitCrash) && len(encoded) > 0:
-		c.disk.CrashAfter(uint64(1 + w.random.IntN(len(encoded))))
-		w.fault("commit crash", "in a commit of %d groups", len(encoded))
-	case w.wrong(w.opts.Faults.CommitFailure):
-		c.disk.FailCommit(1, io.ErrShortWrite)
-		w.fault("commit failure", "of %d groups", len(encoded))
-	}
+	c.hinder(len(encoded), writes)
 	before := c.disk.Groups()
 	err := c.store.Commit(context.Background(), encoded)
 	w.judge.durable(int(c.disk.Groups() - before))
@@ -294,13 +295,30 @@ func (c *cell) write(groups []scheduler.Group) bool {
 	return true
 }
 
+// hinder has the disk crash or fail in the next commit, when it is time for that. A crash in the place of the write behind the last comes
+// when all is durable and nobody knows.
+func (c *cell) hinder(groups, writes int) {
+	w := c.w
+	if at, crash := w.strikes(place{what: commitCrash}, w.opts.Faults.CommitCrash, func() int64 { return int64(1 + w.random.IntN(writes+1)) }); crash {
+		if at > int64(writes) {
+			c.disk.CrashAfter(uint64(groups))
+		} else {
+			c.disk.CrashAtWrite(uint64(at))
+		}
+		return
+	}
+	if _, fails := w.strikes(place{what: commitFailure}, w.opts.Faults.CommitFailure, nothing); fails {
+		c.disk.FailCommit(1, io.ErrShortWrite)
+	}
+}
+
 // follow keeps the books of what the groups of this life amount to.
 func (c *cell) follow(groups []scheduler.Group) {
 	w := c.w
 	digest := fnv.New64a()
 	for _, g := range groups {
 		if g.Sequence != c.followed.Sequence+1 {
-			w.fail("group %d follows group %d", g.Sequence, c.followed.Sequence)
+			w.fail(CheckRecords, "group %d follows group %d", g.Sequence, c.followed.Sequence)
 		}
 		c.followed.ApplyGroup(g)
 		raw, err := c.codec.EncodeGroup(g)
@@ -336,6 +354,9 @@ func (c *cell) replied(r scheduler.ShardReplied) {
 	if hook := c.w.opts.Interpose; hook != nil && hook.Reply != nil {
 		hook.Reply(&r, c.epochOf(r.Shard))
 	}
+	if now := c.epochOf(r.Shard); r.Epoch.Less(now) && c.state != nil {
+		c.w.fault("stale-epoch-to-core", "%s: %T under %v, now %v", r.Shard, r.Reply, r.Epoch, now)
+	}
 	c.deliver(r)
 }
 
@@ -349,10 +370,15 @@ func (c *cell) epochOf(id shard.ID) shard.Epoch {
 	return shard.Epoch{}
 }
 
-// jump sets the wall clock of the core's machine.
-func (c *cell) jump() {
-	c.skew = int64(pick(c.w.random, 0, c.w.random.between(-time.Minute, time.Minute), c.w.random.between(0, 2*time.Second)))
-	c.w.fault("clock jump", "to %v off", time.Duration(c.skew))
+// jump sets the wall clock of the core's machine, to so much off.
+func (c *cell) jump(skew int64) bool {
+	way := "forward"
+	if skew < c.skew {
+		way = "back"
+	}
+	c.skew = skew
+	c.w.fault(clockJump+"-"+way, "to %v off", time.Duration(c.skew))
+	return true
 }
 
 func (c *cell) mend() { c.skew = 0 }

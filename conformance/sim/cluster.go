@@ -3,7 +3,9 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/paceline-sched/paceline/core/driver"
@@ -19,6 +21,7 @@ type cluster struct {
 	id     shard.ID
 	world  *simulated.Cluster
 	remote bool // its shard has a process of its own, which outlives the core's
+	jitter random
 
 	proc     *process
 	link     *link       // from the core, of the present assignment
@@ -31,32 +34,42 @@ type cluster struct {
 	cut     bool
 }
 
-func newCluster(w *world, n int) *cluster {
-	c := &cluster{
-		w: w, name: fmt.Sprintf("c%d", n), remote: w.random.IntN(2) == 0, present: map[string]bool{}, down: map[string]bool{},
-	}
-	c.id = shard.ID(c.name + "/0")
-	for i := range w.opts.Hosts {
-		h := c.newHost(i)
-		c.hosts = append(c.hosts, h)
-		c.present[h.Name] = true
-	}
+// drawCluster makes a cluster of any kind.
+func (w *world) drawCluster(n int) clusterPlan {
 	f := &w.opts.Faults
+	plan := clusterPlan{Name: fmt.Sprintf("c%d", n), Remote: w.random.IntN(2) == 0}
+	for i := range w.opts.Hosts {
+		plan.Hosts = append(plan.Hosts, w.drawHost(i))
+	}
+	plan.Launch, plan.Kill = w.random.between(0, 2*time.Second), w.random.between(0, 3*time.Second)
+	plan.Faults = simulated.Faults{
+		LoseStatus: int32(f.LoseStatus), DuplicateStatus: int32(f.DuplicateStatus), DelayStatus: int32(f.DelayStatus),
+		MaxDelay: pick(w.random, time.Second, 40*time.Second), LaunchFailure: int32(f.LaunchFailure),
+	}
+	return plan
+}
+
+// newCluster makes what is planned.
+func newCluster(w *world, n int) *cluster {
+	plan := &w.plans[n]
+	c := &cluster{
+		w: w, name: plan.Name, id: shard.ID(plan.Name + "/0"), remote: plan.Remote, jitter: newJitter(w.opts.Seed, plan.Name),
+		hosts: slices.Clone(plan.Hosts), present: map[string]bool{}, down: map[string]bool{},
+	}
+	for i := range c.hosts {
+		c.present[c.hosts[i].Name] = true
+	}
 	world, err := simulated.New(simulated.Config{
 		Hosts: slices.Clone(c.hosts), Seed: w.opts.Seed + uint64(n), Virtual: true, Origin: time.Unix(0, origin),
-		LaunchLatency: w.random.between(0, 2*time.Second), KillLatency: w.random.between(0, 3*time.Second),
-		Faults: simulated.Faults{
-			LoseStatus: int32(f.LoseStatus), DuplicateStatus: int32(f.DuplicateStatus), DelayStatus: int32(f.DelayStatus),
-			MaxDelay: pick(w.random, time.Second, 40*time.Second), LaunchFailure: int32(f.LaunchFailure),
-		},
+		LaunchLatency: plan.Launch, KillLatency: plan.Kill, Faults: plan.Faults,
 	})
 	w.must(err)
 	c.world = world
 	return c
 }
 
-func (c *cluster) newHost(i int) driver.Host {
-	r := c.w.random
+func (w *world) drawHost(i int) driver.Host {
+	r := w.random
 	h := driver.Host{
 		Name: fmt.Sprintf("h%02d", i), Ready: true,
 		Attributes: map[string]string{"rack": fmt.Sprintf("r%d", i%3), "zone": fmt.Sprintf("z%d", i%2)},
@@ -85,7 +98,8 @@ func (c *cluster) attach() {
 	if c.proc == nil {
 		c.proc = newProcess(c)
 	}
-	c.link = &link{w: c.w}
+	down := c.w.link(c.jitter, c.name+"/down")
+	c.link = &down
 	c.w.cell.deliver(scheduler.ShardAttached{Shard: c.id, Cluster: c.name})
 }
 
@@ -100,10 +114,41 @@ func (c *cluster) send(m shard.Message) {
 	}
 	life := c.linkLife
 	c.link.send(func() {
-		if c.linkLife == life && c.proc != nil {
-			c.proc.handle(m)
+		if c.linkLife != life || c.proc == nil {
+			return
 		}
+		if e := epochOf(m); e.Less(c.proc.out.Epoch) {
+			c.w.fault("stale-epoch-to-shard", "%s: %T under %v, now %v", c.id, m, e, c.proc.out.Epoch)
+		}
+		c.proc.handle(m)
 	})
+}
+
+// epochOf is the epoch that a message of the core carries.
+func epochOf(m shard.Message) shard.Epoch {
+	switch m := m.(type) {
+	case shard.Assign:
+		return m.Epoch
+	case shard.Names:
+		return m.Epoch
+	case shard.Replay:
+		return m.Epoch
+	case shard.Place:
+		return m.Epoch
+	case shard.Launch:
+		return m.Epoch
+	case shard.Kill:
+		return m.Epoch
+	case shard.Release:
+		return m.Epoch
+	case shard.Acknowledge:
+		return m.Epoch
+	case shard.Watch:
+		return m.Epoch
+	case shard.SetDraining:
+		return m.Epoch
+	}
+	return shard.Epoch{Cell: math.MaxUint64} // not of the core
 }
 
 // coreDied takes a shard in the core's process along; of one in its own, some of the messages that were under way still arrive.
@@ -112,7 +157,7 @@ func (c *cluster) coreDied() {
 		c.killProcess()
 		return
 	}
-	if c.w.random.IntN(2) == 0 {
+	if c.jitter.IntN(2) == 0 {
 		c.linkLife++
 	}
 }
@@ -125,35 +170,38 @@ func (c *cluster) killProcess() {
 	c.linkLife++
 }
 
-func (c *cluster) crashShard() {
+func (c *cluster) crashShard() bool {
 	if c.w.cell.state == nil {
-		return
+		return false
 	}
-	c.w.fault("shard crash", "%s", c.id)
+	c.w.fault(shardCrash, "%s", c.id)
 	c.killProcess()
 	c.attach()
+	return true
 }
 
 // reattach makes a new assignment while messages of the former one may be under way.
-func (c *cluster) reattach() {
+func (c *cluster) reattach(lossy bool) bool {
 	if c.w.cell.state == nil {
-		return
+		return false
 	}
-	c.w.fault("shard attached anew", "%s", c.id)
-	if c.w.random.IntN(2) == 0 {
+	c.w.fault(shardReattached, "%s", c.id)
+	if lossy {
 		c.linkLife++
 	}
 	c.attach()
+	return true
 }
 
-func (c *cluster) cutLink() {
+func (c *cluster) cutLink(d time.Duration) bool {
 	if c.cut {
-		return
+		return false
 	}
-	c.w.fault("cluster cut off", "%s", c.name)
+	c.w.fault(clusterCut, "%s for %v", c.name, d)
 	c.cut = true
 	c.world.Cut(errors.New("the network is down"))
-	c.w.after(c.w.random.between(10*time.Millisecond, 40*time.Second), c.joinLink)
+	c.w.after(d, c.joinLink)
+	return true
 }
 
 func (c *cluster) joinLink() {
@@ -164,38 +212,48 @@ func (c *cluster) joinLink() {
 	}
 }
 
-// strikeHost does something bad to one host.
-func (c *cluster) strikeHost() {
+// drawStrike has something happen to one host.
+func (c *cluster) drawStrike() {
 	h := c.hosts[c.w.random.IntN(len(c.hosts))]
+	e := event{what: hostDown, who: c.name + "/" + h.Name}
 	switch {
 	case !c.present[h.Name]:
-		c.joinHost(h)
+		e.what = hostJoins
 	case c.down[h.Name]:
-		empty := c.w.random.IntN(2) == 0
-		c.w.fault("host returns", "%s/%s, empty %v", c.name, h.Name, empty)
-		delete(c.down, h.Name)
-		c.w.must(c.world.HostUp(h.Name, empty))
+		e.what = pick(c.w.random, hostUp, hostUpEmpty)
 	case c.w.random.IntN(3) == 0:
-		c.w.fault("host leaves", "%s/%s", c.name, h.Name)
-		delete(c.present, h.Name)
-		c.w.must(c.world.RemoveHost(h.Name))
+		e.what = hostLeaves
 		if c.w.random.IntN(2) == 0 { // a machine that was taken for gone and was not
-			c.w.after(c.w.random.between(time.Millisecond, 8*time.Second), func() { c.joinHost(h) })
+			c.w.after(c.w.random.between(time.Millisecond, 8*time.Second), func() { c.w.perform(event{what: hostJoins, who: e.who}) })
 		}
-	default:
-		c.w.fault("host out of contact", "%s/%s", c.name, h.Name)
-		c.down[h.Name] = true
-		c.w.must(c.world.HostDown(h.Name))
 	}
-	c.w.truth.look(c)
+	c.w.perform(e)
 }
 
-func (c *cluster) joinHost(h driver.Host) {
-	if !c.present[h.Name] {
-		c.w.fault("host joins", "%s/%s", c.name, h.Name)
-		c.present[h.Name] = true
-		c.w.must(c.world.AddHosts(h))
+// strikeHost does to a host what an event says, if it can be done to it as it is.
+func (c *cluster) strikeHost(e *event) bool {
+	_, name, _ := strings.Cut(e.who, "/")
+	i := slices.IndexFunc(c.hosts, func(h driver.Host) bool { return h.Name == name })
+	if i < 0 || c.present[name] != (e.what != hostJoins) || c.down[name] != (e.what == hostUp || e.what == hostUpEmpty) {
+		return false
 	}
+	c.w.fault(e.what, "%s", e.who)
+	switch e.what {
+	case hostJoins:
+		c.present[name] = true
+		c.w.must(c.world.AddHosts(c.hosts[i]))
+	case hostLeaves:
+		delete(c.present, name)
+		c.w.must(c.world.RemoveHost(name))
+	case hostDown:
+		c.down[name] = true
+		c.w.must(c.world.HostDown(name))
+	case hostUp, hostUpEmpty:
+		delete(c.down, name)
+		c.w.must(c.world.HostUp(name, e.what == hostUpEmpty))
+	}
+	c.w.truth.look(c)
+	return true
 }
 
 // mend ends all faults, adds room for everybody, and connects once more, which tells what was lost on the way.

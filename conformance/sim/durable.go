@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/usage"
@@ -20,8 +21,8 @@ type judge struct {
 
 	// What ever was durable. Nothing is ever taken out: a message may arrive long after the records that allowed it are gone.
 	runs   map[workload.RunID]workload.HostID
-	gangs  map[generation]map[uint32]struct{} // members that were bound
-	jobs   map[workload.JobID]uint64          // highest version
+	gangs  map[generation]map[uint32]uint32 // members that were bound, with their run
+	jobs   map[workload.JobID]uint64        // highest version
 	pools  map[workload.PoolID]uint64
 	log    []scheduler.ChangesRecord // the event log
 	tokens map[tokenOf]driver.Status // what the clusters said
@@ -42,7 +43,7 @@ type tokenOf struct {
 
 func newJudge(w *world) *judge {
 	return &judge{
-		w: w, image: scheduler.NewImage(), runs: map[workload.RunID]workload.HostID{}, gangs: map[generation]map[uint32]struct{}{},
+		w: w, image: scheduler.NewImage(), runs: map[workload.RunID]workload.HostID{}, gangs: map[generation]map[uint32]uint32{},
 		jobs: map[workload.JobID]uint64{}, pools: map[workload.PoolID]uint64{}, tokens: map[tokenOf]driver.Status{},
 		erased: map[workload.JobID]bool{}, bills: map[usage.Key]*bill{},
 	}
@@ -51,7 +52,7 @@ func newJudge(w *world) *judge {
 // recovered holds what a starting core reads from its disk against what was made durable.
 func (j *judge) recovered(im *scheduler.Image) {
 	if diff := imageDifference(im, j.image); diff != "" {
-		j.w.fail("the disk does not hold what was made durable:\n%s", diff)
+		j.w.fail(CheckRecords, "the disk does not hold what was made durable:\n%s", diff)
 	}
 	j.checkAccounts()
 }
@@ -64,7 +65,7 @@ func (j *judge) forgetUndurable() { j.waiting = nil }
 // durable notes that the disk took the next groups.
 func (j *judge) durable(n int) {
 	if n > len(j.waiting) {
-		j.w.fail("%d groups became durable, but the core has asked for %d", n, len(j.waiting))
+		j.w.fail(CheckDurability, "%d groups became durable, but the core has asked for %d", n, len(j.waiting))
 	}
 	for _, g := range j.waiting[:n] {
 		j.image.ApplyGroup(g)
@@ -85,7 +86,7 @@ func (j *judge) erase(id workload.JobID) {
 	for _, living := range j.w.truth.living {
 		for _, l := range living {
 			if l.Run.Job == id && j.runs[l.Run] != (workload.HostID{}) {
-				j.w.fail("job %s is erased while its run %s lives", id, l.Run)
+				j.w.fail(CheckDurability, "job %s is erased while its run %s lives", id, l.Run)
 			}
 		}
 	}
@@ -107,7 +108,7 @@ func (j *judge) note(r scheduler.Record) {
 		}
 		id := workload.RunID{Job: r.Job, Instance: r.Instance, Generation: r.Generation, Run: r.Run}
 		if host, known := j.runs[id]; known && host != r.Host {
-			j.w.fail("run %s moved from host %s to %s", id, host, r.Host)
+			j.w.fail(CheckRuns, "run %s moved from host %s to %s", id, host, r.Host)
 		}
 		j.runs[id] = r.Host
 		spec := j.w.users.spec(r.Job)
@@ -120,9 +121,12 @@ func (j *judge) note(r scheduler.Record) {
 		}
 		g := generation{r.Job, gang.Name, r.Generation}
 		if j.gangs[g] == nil {
-			j.gangs[g] = map[uint32]struct{}{}
+			j.gangs[g] = map[uint32]uint32{}
 		}
-		j.gangs[g][r.Instance] = struct{}{}
+		if other, twice := j.gangs[g][r.Instance]; twice && other != r.Run && gang.Min == gang.Size { // others replace members
+			j.w.fail(CheckGangs, "member %d of gang %s has runs %d and %d in generation %d", r.Instance, gang.Name, other, r.Run, r.Generation)
+		}
+		j.gangs[g][r.Instance] = r.Run
 	}
 }
 
@@ -151,19 +155,61 @@ func (j *judge) launching(c *cluster, launches []driver.Launch) {
 		l := &launches[n]
 		host, durable := j.runs[l.Run]
 		if !durable {
-			j.w.fail("run %s reaches %s before its record is durable", l.Run, c.name)
+			j.w.fail(CheckDurability, "run %s reaches %s before its record is durable", l.Run, c.name)
 		}
 		if want := shard.HostID(c.name, l.Host); host != want {
-			j.w.fail("run %s is bound to host %s, but launched on %s (%s)", l.Run, host, want, l.Host)
+			j.w.fail(CheckRuns, "run %s is bound to host %s, but launched on %s (%s)", l.Run, host, want, l.Host)
 		}
 		spec := j.w.users.spec(l.Run.Job)
 		if spec == nil {
-			j.w.fail("run %s is of a job that nobody submitted", l.Run)
+			j.w.fail(CheckRuns, "run %s is of a job that nobody submitted", l.Run)
 		}
+		j.asAsked(c, l, spec)
 		if gang := gangOf(spec, l.Run.Instance); gang != nil {
 			if bound := len(j.gangs[generation{l.Run.Job, gang.Name, l.Run.Generation}]); bound < int(gang.Min) {
-				j.w.fail("run %s is launched while %d of the %d members that start gang %s are bound", l.Run, bound, gang.Min, gang.Name)
+				j.w.fail(CheckGangs, "run %s is launched while %d of the %d members that start gang %s are bound", l.Run, bound, gang.Min, gang.Name)
 			}
+		}
+	}
+}
+
+// asAsked wants a launch to ask its cluster for what the user asked for: otherwise the sums over a host prove nothing.
+func (j *judge) asAsked(c *cluster, l *driver.Launch, spec *workload.JobSpec) {
+	needs := needsOf(spec, l.Run.Instance)
+	host := &c.hosts[slices.IndexFunc(c.hosts, func(h driver.Host) bool { return h.Name == l.Host })]
+	for name, kind := range map[string]resource.Kind{
+		"cpu_milli": resource.CPU, "memory_mib": resource.Memory, "gpu_milli": resource.GPU, licence: j.w.users.licence,
+	} {
+		if kind == resource.CPU && name == licence {
+			continue // nobody has named it
+		}
+		if l.Needs[name] != needs[kind] {
+			j.w.fail(CheckRuns, "run %s is launched with %d %s; its user asked for %d", l.Run, l.Needs[name], name, needs[kind])
+		}
+	}
+	if got := int64(len(l.Devices)) * l.DeviceMilli; got != needs[resource.GPU] {
+		j.w.fail(CheckRuns, "run %s gets %d thousandths of devices; its user asked for %d", l.Run, got, needs[resource.GPU])
+	}
+	for _, d := range l.Devices {
+		if models := spec.Template.GPUModels; len(models) > 0 && (d >= len(host.Devices) || !slices.Contains(models, host.Devices[d].Model)) {
+			j.w.fail(CheckRuns, "run %s gets device %d of %s, which is none of %v", l.Run, d, host.Name, models)
+		}
+	}
+	if len(l.Ports) != len(spec.Template.Ports) {
+		j.w.fail(CheckRuns, "run %s gets %d ports; its user asked for %d", l.Run, len(l.Ports), len(spec.Template.Ports))
+	}
+	for n, p := range spec.Template.Ports {
+		if p.Number != 0 && l.Ports[n].Number != p.Number {
+			j.w.fail(CheckRuns, "run %s gets port %d; its user asked for %d", l.Run, l.Ports[n].Number, p.Number)
+		}
+	}
+}
+
+// launchedLate counts the launches that happen although the core has given them up.
+func (j *judge) launchedLate(launches []driver.Launch) {
+	for n := range launches {
+		if r, present := j.task(launches[n].Run); !present || r.RunState == workload.RunKilling || !r.RunState.Live() {
+			j.w.fault("launch-after-its-time", "%s is by its record %s", launches[n].Run, r.RunState)
 		}
 	}
 }
@@ -172,7 +218,7 @@ func (j *judge) launching(c *cluster, launches []driver.Launch) {
 func (j *judge) killing(kills []driver.Kill) {
 	for _, k := range kills {
 		if r, present := j.task(k.Run); present && r.RunState.Live() && r.RunState != workload.RunKilling {
-			j.w.fail("a kill of run %s, which is %s, leaves before it is durable", k.Run, r.RunState)
+			j.w.fail(CheckDurability, "a kill of run %s, which is %s, leaves before it is durable", k.Run, r.RunState)
 		}
 	}
 }
@@ -182,13 +228,13 @@ func (j *judge) acknowledging(c *cluster, tokens []driver.Token) {
 	for _, token := range tokens {
 		s, known := j.tokens[tokenOf{c.name, token}]
 		if !known {
-			j.w.fail("token %d is acknowledged, but %s has never used it", token, c.name)
+			j.w.fail(CheckDurability, "token %d is acknowledged, but %s has never used it", token, c.name)
 		}
 		if !s.State.Traits().Terminal {
 			continue
 		}
 		if r, present := j.task(s.Run); present && r.RunState.Live() {
-			j.w.fail("the end of run %s (%s) is acknowledged while its record says %s", s.Run, s.State, r.RunState)
+			j.w.fail(CheckDurability, "the end of run %s (%s) is acknowledged while its record says %s", s.Run, s.State, r.RunState)
 		}
 	}
 }
@@ -199,10 +245,10 @@ func (j *judge) answering(a *scheduler.Answer) {
 		return
 	}
 	if id := a.Job.ID; id != (workload.JobID{}) && j.jobs[id] < a.Job.Version && !j.erased[id] {
-		j.w.fail("the answer speaks of job %s at version %d; durable is %d", id, a.Job.Version, j.jobs[id])
+		j.w.fail(CheckDurability, "the answer speaks of job %s at version %d; durable is %d", id, a.Job.Version, j.jobs[id])
 	}
 	if id := a.Pool.Pool.ID; id != (workload.PoolID{}) && j.pools[id] < a.Pool.Pool.Version {
-		j.w.fail("the answer speaks of pool %s at version %d; durable is %d", id, a.Pool.Pool.Version, j.pools[id])
+		j.w.fail(CheckDurability, "the answer speaks of pool %s at version %d; durable is %d", id, a.Pool.Pool.Version, j.pools[id])
 	}
 }
 
@@ -223,7 +269,7 @@ func (c *cell) compare(wrote bool) {
 func (c *cell) compareNow() {
 	c.sinceFull, c.stale = 0, false
 	if diff := imageDifference(c.state.Image(), c.followed); diff != "" {
-		c.w.fail("the groups do not give the state:\n%s", diff)
+		c.w.fail(CheckRecords, "the groups do not give the state:\n%s", diff)
 	}
 }
 

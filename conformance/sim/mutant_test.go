@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -66,22 +67,35 @@ func TestMutants(t *testing.T) {
 	for name, mutant := range mutants {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for seed := uint64(1); seed <= maxMutantSeeds; seed++ {
-				o := brief(seed)
-				o.Interpose = mutant()
-				if _, err := Run(o); err != nil {
-					var failure *Failure
-					if !errors.As(err, &failure) {
-						t.Fatal(err)
-					}
-					first, _, _ := strings.Cut(failure.Message, "\n")
-					t.Logf("caught by seed %d after %v: %s", seed, failure.At, clip(first))
-					return
-				}
+			if f := findMutant(t, mutant); f != nil {
+				t.Log(caught(f))
+				return
 			}
 			t.Errorf("%d seeds have not caught it", maxMutantSeeds)
 		})
 	}
+}
+
+// findMutant is how a wrong program is caught first; nil: it is not.
+func findMutant(t *testing.T, mutant func() *Interposer) *Failure {
+	t.Helper()
+	for seed := uint64(1); seed <= maxMutantSeeds; seed++ {
+		o := brief(seed)
+		o.Interpose = mutant()
+		if _, err := Run(o); err != nil {
+			var failure *Failure
+			if !errors.As(err, &failure) {
+				t.Fatal(err)
+			}
+			return failure
+		}
+	}
+	return nil
+}
+
+func caught(f *Failure) string {
+	first, _, _ := strings.Cut(f.Message, "\n")
+	return fmt.Sprintf("caught by seed %d after %v, by the checker of %s: %s", f.Options.Seed, f.At, f.Checker, clip(first))
 }
 
 func early(which func(shard.Message) bool) *Interposer {

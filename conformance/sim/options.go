@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"hash/fnv"
 	"io"
 	"maps"
 	"math/rand/v2"
@@ -22,15 +23,15 @@ type Options struct {
 	FullEvery int
 	Faults    Faults
 	// Interpose is a fault of the program. Nil: none.
-	Interpose *Interposer
+	Interpose *Interposer `json:"-"`
 	// Trace gets a line for everything that happens. Nil: nobody looks.
-	Trace io.Writer
+	Trace io.Writer `json:"-"`
 }
 
 // Faults is what goes wrong. Times are means between two events, chances are in thousandths; zero means never.
 type Faults struct {
 	CoreCrashEvery  time.Duration // the core's process dies
-	CommitCrash     int           // ... in the middle of a commit
+	CommitCrash     int           // ... in the place of any write of a commit
 	CommitFailure   int           // a commit fails as a whole, and the core stops
 	SlowCommit      int           // a commit takes seconds, at times longer than a lease lasts
 	ShardCrashEvery time.Duration // a shard's process dies and is attached anew
@@ -41,6 +42,8 @@ type Faults struct {
 	SlowCall        int           // a driver's call takes seconds
 	SlowMessage     int           // a message takes seconds
 	ClockEvery      time.Duration // the core's wall clock jumps
+	WatchEvery      time.Duration // a watcher stops reading for a while
+	ReorderStatus   int           // statuses of different runs change places
 	LoseStatus      int
 	DuplicateStatus int
 	DelayStatus     int
@@ -65,13 +68,14 @@ func Draw(seed uint64) Options {
 	}
 	return Options{
 		Seed: seed, Safety: 8 * time.Minute, Mend: 40 * time.Minute, FullEvery: 1,
-		Clusters: 1 + r.IntN(3), Hosts: 3 + r.IntN(6), CallEvery: time.Second + time.Duration(r.Int64N(int64(5*time.Second))),
+		Clusters: 1 + r.IntN(3), Hosts: 3 + r.IntN(6), CallEvery: time.Second/2 + time.Duration(r.Int64N(int64(3*time.Second))),
 		Faults: Faults{
 			CoreCrashEvery: every(20*time.Second, 4*time.Minute), CommitCrash: chance(30), CommitFailure: chance(10), SlowCommit: chance(20),
 			ShardCrashEvery: every(30*time.Second, 5*time.Minute), ReattachEvery: every(20*time.Second, 3*time.Minute),
 			CutEvery: every(30*time.Second, 4*time.Minute), HostEvery: every(10*time.Second, 2*time.Minute), CallFailure: chance(100),
 			SlowMessage: chance(30), ClockEvery: every(30*time.Second, 4*time.Minute), LoseStatus: chance(100), DuplicateStatus: chance(200),
 			DelayStatus: chance(300), LaunchFailure: chance(100), SlowCall: chance(40),
+			WatchEvery: every(30*time.Second, 4*time.Minute), ReorderStatus: chance(300),
 		},
 	}
 }
@@ -120,10 +124,17 @@ func (r Report) String() string {
 	return strings.TrimSuffix(text, ",")
 }
 
-// random is the one source of chance of a run.
+// random is a source of chance: the generators of a run share one, and each place has one for its latencies.
 type random struct{ *rand.Rand }
 
 func newRandom(seed uint64) random { return random{rand.New(rand.NewPCG(seed, 0xce11))} }
+
+// newJitter is the chance of one place of the world: what is drawn elsewhere does not change it.
+func newJitter(seed uint64, place string) random {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, place)
+	return random{rand.New(rand.NewPCG(seed, h.Sum64()))}
+}
 
 // happens is a yes with a chance in thousandths.
 func (r random) happens(chance int) bool { return chance > 0 && r.IntN(1000) < chance }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/hostmanagers/simulated"
 )
 
@@ -49,7 +51,10 @@ func newProcess(c *cluster) *process {
 	machine, err := shard.New(shard.Config{ID: c.id, Cluster: c.name, Reconciles: true})
 	c.w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{c: c, w: c.w, machine: machine, conn: c.world.Driver(), cancel: cancel, heard: link{w: c.w}, told: link{w: c.w}}
+	p := &process{
+		c: c, w: c.w, machine: machine, conn: c.world.Driver(), cancel: cancel,
+		heard: c.w.link(c.jitter, c.name+"/heard"), told: c.w.link(c.jitter, c.name+"/told"),
+	}
 	c.w.trace("shard %s starts", c.id)
 	c.w.must(p.conn.Start(ctx, p))
 	return p
@@ -57,7 +62,7 @@ func newProcess(c *cluster) *process {
 
 // die ends the process. The call that is on the wire may happen nevertheless, with nobody left to hear of it.
 func (p *process) die() {
-	if p.calling && p.w.random.IntN(2) == 0 {
+	if p.calling && p.c.jitter.IntN(2) == 0 {
 		_ = p.make(p.calls[0].call) // nobody is left to care
 	}
 	p.dead = true
@@ -78,7 +83,30 @@ func (p *process) HostsChanged(changed []driver.Host, removed []string) {
 // Statuses implements driver.Sink.
 func (p *process) Statuses(list []driver.Status) {
 	p.w.judge.heard(p.c, list)
-	p.hear(shard.StatusesArrived{Statuses: slices.Clone(list)})
+	p.hear(shard.StatusesArrived{Statuses: p.reorder(list)})
+}
+
+// reorder has statuses of different runs change places at times. Those of one run keep their order: so much a driver promises.
+func (p *process) reorder(list []driver.Status) []driver.Status {
+	list = slices.Clone(list)
+	first := func(a driver.Status) bool { return a.Run != list[0].Run }
+	if !slices.ContainsFunc(list, first) {
+		return list
+	}
+	how, is := p.w.strikes(place{reordered, p.c.name}, p.w.opts.Faults.ReorderStatus, func() int64 { return p.w.random.Int64() })
+	if !is {
+		return list
+	}
+	// Every run draws a place; sorting by it is stable.
+	rank := map[workload.RunID]int64{}
+	r := newRandom(uint64(how))
+	for n := range list {
+		if _, drawn := rank[list[n].Run]; !drawn {
+			rank[list[n].Run] = r.Int64()
+		}
+	}
+	slices.SortStableFunc(list, func(a, b driver.Status) int { return cmp.Compare(rank[a.Run], rank[b.Run]) })
+	return list
 }
 
 // Disconnected implements driver.Sink.
@@ -146,10 +174,9 @@ func (p *process) pump() {
 		return
 	}
 	p.calling = true
-	took := p.w.random.between(10*time.Microsecond, 20*time.Millisecond)
-	if p.w.wrong(p.w.opts.Faults.SlowCall) {
-		took = p.w.random.between(0, 25*time.Second)
-		p.w.fault("slow call", "%s: %v", p.c.id, took)
+	took := p.c.jitter.between(10*time.Microsecond, 20*time.Millisecond)
+	if slow, is := p.w.strikes(place{slowCall, p.c.name}, p.w.opts.Faults.SlowCall, p.w.lasting(0, 25*time.Second)); is {
+		took = time.Duration(slow)
 	}
 	p.w.after(took, func() {
 		if p.dead {
@@ -160,7 +187,7 @@ func (p *process) pump() {
 		p.calls = p.calls[1:]
 		j.attempt++
 		err := errCall
-		if !p.w.wrong(p.w.opts.Faults.CallFailure) {
+		if _, fails := p.w.strikes(place{callFails, p.c.name}, p.w.opts.Faults.CallFailure, nothing); !fails {
 			err = p.make(j.call)
 		}
 		if err != nil {
@@ -172,7 +199,7 @@ func (p *process) pump() {
 
 // failed answers for a launch, and tries everything else again.
 func (p *process) failed(j *job, err error) {
-	p.w.fault("call failed", "%s: %T: %v", p.c.id, j.call, err)
+	p.w.trace("%s: %T: %v", p.c.id, j.call, err)
 	if l, ok := j.call.(shard.LaunchCall); ok {
 		m := shard.LaunchFailed{Reason: err.Error()}
 		for i := range l.Launches {
@@ -217,6 +244,7 @@ func (p *process) make(call shard.Call) error {
 	case shard.LaunchCall:
 		p.w.judge.launching(p.c, call.Launches)
 		if err = p.conn.Launch(ctx, call.Launches); err == nil {
+			p.w.judge.launchedLate(call.Launches)
 			p.w.truth.launched(call.Launches)
 		}
 	case shard.KillCall:

@@ -16,7 +16,8 @@ type books struct{ usage, firm resource.Vector }
 // running work may be passed by what runs already, never by more.
 func (c *cell) checkPools() {
 	reader := c.state.Reader()
-	now := c.addUp(reader)
+	jobs, _ := reader.Jobs(0, 1<<20, scheduler.JobFilter{})
+	now, charged := c.addUp(reader, jobs)
 	pools := reader.Pools("/")
 	shared := map[string]resource.Vector{} // entitlements of children, by parent
 	for n := range pools {
@@ -26,24 +27,24 @@ func (c *cell) checkPools() {
 		}
 		b, before := now[p.Path], c.before[p.Path]
 		if p.Usage != b.usage {
-			c.w.fail("pool %s says that it uses %v; its instances hold %v", p.Path, p.Usage, b.usage)
+			c.w.fail(CheckPools, "pool %s says that it uses %v; its instances hold %v", p.Path, p.Usage, b.usage)
 		}
 		if p.NonPreemptible != b.firm {
-			c.w.fail("pool %s says that %v of its usage stays; by its instances it is %v", p.Path, p.NonPreemptible, b.firm)
+			c.w.fail(CheckPools, "pool %s says that %v of its usage stays; by its instances it is %v", p.Path, p.NonPreemptible, b.firm)
 		}
 		for k := range b.usage {
 			limit := p.Pool.Limit.Of(resource.Kind(k))
 			switch {
 			case p.Entitlement[k] > limit:
-				c.w.fail("pool %s is entitled to %d of kind %d, over its limit of %d", p.Path, p.Entitlement[k], k, limit)
+				c.w.fail(CheckEntitlement, "pool %s is entitled to %d of kind %d, over its limit of %d", p.Path, p.Entitlement[k], k, limit)
 			case b.usage[k] <= before.usage[k]:
 			case b.usage[k] > limit:
-				c.w.fail("pool %s grew to %d of kind %d, over its limit of %d", p.Path, b.usage[k], k, limit)
+				c.w.fail(CheckPools, "pool %s grew to %d of kind %d, over its limit of %d", p.Path, b.usage[k], k, limit)
 			case b.usage[k] > p.Entitlement[k] && leaf(pools, p.Path):
-				c.w.fail("pool %s grew to %d of kind %d, over its entitlement of %d", p.Path, b.usage[k], k, p.Entitlement[k])
+				c.w.fail(CheckPools, "pool %s grew to %d of kind %d, over its entitlement of %d", p.Path, b.usage[k], k, p.Entitlement[k])
 			}
 			if leaf(pools, p.Path) && b.firm[k] > before.firm[k] && b.firm[k] > p.Reservation[k] {
-				c.w.fail("pool %s holds %d of kind %d that may not be preempted, over its reservation of %d", p.Path, b.firm[k], k, p.Reservation[k])
+				c.w.fail(CheckPools, "pool %s holds %d of kind %d that may not be preempted, over its reservation of %d", p.Path, b.firm[k], k, p.Reservation[k])
 			}
 		}
 		shared[p.Parent] = shared[p.Parent].Add(p.Entitlement)
@@ -51,10 +52,12 @@ func (c *cell) checkPools() {
 	for n := range pools {
 		p := &pools[n]
 		if sum := shared[p.Path]; !sum.FitsIn(&p.Entitlement) {
-			c.w.fail("the children of pool %s are entitled to %v, more than its %v", p.Path, sum, p.Entitlement)
+			c.w.fail(CheckEntitlement, "the children of pool %s are entitled to %v, more than its %v", p.Path, sum, p.Entitlement)
 		}
 	}
-	c.before = now
+	c.checkEntitlements(pools)
+	c.checkQueues(pools, jobs, c.charged, charged)
+	c.before, c.charged = now, charged
 }
 
 func leaf(pools []scheduler.PoolView, path string) bool {
@@ -66,14 +69,17 @@ func leaf(pools []scheduler.PoolView, path string) bool {
 	return true
 }
 
-// addUp counts, instance by instance, what is charged to each pool and to those above it.
-func (c *cell) addUp(reader scheduler.Reader) map[string]books {
-	sums := map[string]books{}
-	jobs, _ := reader.Jobs(0, 1<<20, scheduler.JobFilter{})
+// addUp counts, instance by instance, what is charged for each job, and to each pool and those above it.
+func (c *cell) addUp(reader scheduler.Reader, jobs []scheduler.JobView) (map[string]books, charges) {
+	sums, charged := map[string]books{}, charges{}
 	for n := range jobs {
 		j := &jobs[n]
-		if j.ByState[workload.InstanceAdmitted]+j.ByState[workload.InstanceActive] == 0 {
-			continue
+		admitted := j.ByState[workload.InstanceAdmitted]
+		if j.Spec.Revocable || admitted+j.ByState[workload.InstanceActive] == 0 {
+			continue // revocable work counts in a ledger of its own
+		}
+		if wholeGang(j.Spec) && admitted != 0 && admitted != j.Spec.Instances {
+			c.w.fail(CheckGangs, "%d of the %d members of gang %s are admitted", admitted, j.Spec.Instances, j.Spec.Name)
 		}
 		var b books
 		tasks, _ := reader.Tasks(j.ID, 0, 1<<20, scheduler.TaskFilter{
@@ -81,10 +87,10 @@ func (c *cell) addUp(reader scheduler.Reader) map[string]books {
 		})
 		for i := range tasks {
 			if t := &tasks[i]; t.State == workload.InstanceAdmitted || t.RunState.Live() {
-				b.usage = b.usage.Add(t.Needs)
+				b.usage = b.usage.Add(needsOf(j.Spec, t.Instance))
 			}
 		}
-		if !j.Spec.Preemptible {
+		if charged[j.ID] = b.usage; !j.Spec.Preemptible {
 			b.firm = b.usage
 		}
 		for path := j.PoolPath; path != ""; path = path[:strings.LastIndexByte(path, '/')] {
@@ -92,7 +98,7 @@ func (c *cell) addUp(reader scheduler.Reader) map[string]books {
 			sums[path] = books{s.usage.Add(b.usage), s.firm.Add(b.firm)}
 		}
 	}
-	return sums
+	return sums, charged
 }
 
 // describe tells all about a job that is not where it should be.

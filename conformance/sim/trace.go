@@ -20,7 +20,7 @@ func clip(text string) string {
 
 func traceCommand(c scheduler.Command) string {
 	if s, ok := c.(scheduler.SubmitJob); ok {
-		return fmt.Sprintf("SubmitJob %s %s %s %d gang=%v", s.ID, s.Spec.Name, s.Spec.Kind, s.Spec.Instances, s.Spec.Gang)
+		return fmt.Sprintf("SubmitJob %s %s %s %d gang=%v", s.ID, s.Spec.Name, s.Spec.Kind, s.Spec.Instances, s.Spec.Gang != nil)
 	}
 	return clip(fmt.Sprintf("%T %+v", c, c))
 }

@@ -57,6 +57,12 @@ func (u *users) call(command scheduler.Command) {
 	if u.w.cell.state == nil {
 		return
 	}
+	if s, is := command.(scheduler.SubmitJob); is && u.jobs[s.ID] == nil {
+		u.jobs[s.ID] = &submitted{command: s}
+	}
+	if !u.w.calm {
+		u.w.record(event{what: callEvent, command: command})
+	}
 	u.token++
 	u.calls[u.token] = command
 	u.w.report.Calls++
@@ -81,7 +87,7 @@ func (u *users) answered(a scheduler.Answer) {
 	u.w.judge.answering(&a)
 	command, open := u.calls[a.Token]
 	if !open {
-		u.w.fail("call %d is answered twice, or was never made", a.Token)
+		u.w.fail(CheckAnswers, "call %d is answered twice, or was never made", a.Token)
 	}
 	delete(u.calls, a.Token)
 	if a.Err != nil {
@@ -93,7 +99,7 @@ func (u *users) answered(a scheduler.Answer) {
 	switch command := command.(type) {
 	case scheduler.SubmitJob:
 		if a.Job.ID != command.ID && command.Idempotency != nil && !a.Existed {
-			u.w.fail("job %s was submitted and %s accepted", command.ID, a.Job.ID)
+			u.w.fail(CheckAnswers, "job %s was submitted and %s accepted", command.ID, a.Job.ID)
 		}
 		if job := u.jobs[a.Job.ID]; !job.known {
 			job.known = true
@@ -101,6 +107,13 @@ func (u *users) answered(a scheduler.Answer) {
 		}
 	case scheduler.StopJob:
 		u.jobs[command.Job].deleted = u.jobs[command.Job].deleted || command.Delete
+	case scheduler.ApplyPool:
+		if got, want := &a.Pool.Pool, &command.Pool; got.Reservation != want.Reservation || got.Limit != want.Limit || got.Share != want.Share || got.Kind != want.Kind {
+			u.w.fail(CheckAnswers, "pool %s was to be %+v and is %+v", command.Path, *want, *got)
+		}
+		if a.Pool.Pool.Version > 1 && a.Pool.Jobs > 0 {
+			u.w.fault("pool-edited-live", "%s", command.Path)
+		}
 	case scheduler.NameResources:
 		if kind, known := u.w.cell.state.Reader().Names().Lookup(licence); known {
 			u.licence = kind
@@ -153,7 +166,7 @@ func (u *users) act() {
 	default:
 		u.onSomeJob(func(j scheduler.JobView) scheduler.Command {
 			if e, ok := u.w.cell.state.Reader().Explain(j.ID); !ok || e.Job.ID != j.ID {
-				u.w.fail("job %s is there and cannot be explained", j.ID)
+				u.w.fail(CheckAnswers, "job %s is there and cannot be explained", j.ID)
 			}
 			return nil
 		})
@@ -189,7 +202,6 @@ func (u *users) submission(spec *workload.JobSpec, keyed bool) scheduler.SubmitJ
 		s.Idempotency = &scheduler.IdempotencyKey{Principal: "ann", Method: "CreateJob", Key: s.ID.String()}
 		binary.BigEndian.PutUint64(s.RequestHash[:], u.ids)
 	}
-	u.jobs[s.ID] = &submitted{command: s}
 	return s
 }
 
@@ -229,7 +241,7 @@ func (u *users) draw() *workload.JobSpec {
 	r := u.w.random
 	s := &workload.JobSpec{
 		Name: fmt.Sprintf("j%d", u.ids), Pool: u.leafPool(), Owner: "ann", Kind: workload.Batch, Priority: int32(r.IntN(3)),
-		Labels: map[string]string{"team": pick(r, "red", "blue")}, Instances: 1 + uint32(r.IntN(10)), Preemptible: true,
+		Labels: map[string]string{"team": pick(r, "red", "blue")}, Instances: 1 + uint32(r.IntN(10)), Preemptible: r.IntN(3) > 0,
 		Retry: workload.RetryPolicy{MaxRetries: uint32(r.IntN(4)), Initial: r.between(100*time.Millisecond, 3*time.Second), Max: 10 * time.Second},
 		Template: workload.TaskTemplate{
 			Command: []string{"work"}, KillGrace: pick(r, time.Second, 5*time.Second),
@@ -248,7 +260,7 @@ func (u *users) draw() *workload.JobSpec {
 			s.Template.Health = &workload.HealthCheck{Exec: []string{"true"}, InitialDelay: r.between(0, 5*time.Second)}
 		}
 	case 2:
-		s.Kind, s.Instances, s.Preemptible = workload.Daemon, 0, r.IntN(2) == 0
+		s.Kind, s.Instances = workload.Daemon, 0
 		s.Template.Needs = resource.Vector{resource.CPU: 50}
 		s.Template.Simulation = workload.Simulation{}
 	case 3, 4:
@@ -344,7 +356,7 @@ func (u *users) waitsFor() string {
 		}
 	}
 	if lost := u.lostJob(); lost != "" {
-		u.w.fail("%s", lost)
+		u.w.fail(CheckRuns, "%s", lost)
 	}
 	jobs, _ := c.state.Reader().Jobs(0, 1<<20, scheduler.JobFilter{})
 	for n := range jobs {
@@ -354,7 +366,7 @@ func (u *users) waitsFor() string {
 			return u.w.describe(*j)
 		}
 	}
-	return ""
+	return u.w.truth.disagrees()
 }
 
 func (u *users) up(j *scheduler.JobView) bool {
@@ -372,7 +384,8 @@ func (u *users) mayWait(j *scheduler.JobView) bool {
 	e, _ := u.w.cell.state.Reader().Explain(j.ID)
 	for _, r := range e.Reasons {
 		switch r.Kind {
-		case scheduler.PendingReservation, scheduler.PendingEntitlement, scheduler.PendingQueue:
+		case scheduler.PendingReservation, scheduler.PendingEntitlement, scheduler.PendingQueue, scheduler.PendingUserLimit,
+			scheduler.PendingControllerLimit, scheduler.PendingSlack:
 			return true
 		case scheduler.PendingNeverFits, scheduler.PendingPlacement, scheduler.PendingNoMatchingHost, scheduler.PendingNoShard:
 			return picky

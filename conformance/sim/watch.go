@@ -7,17 +7,21 @@ import (
 
 // watcher follows the event log as a watch does, at its own pace, from one core to the next.
 type watcher struct {
-	w     *world
-	name  string
-	every time.Duration
-	page  int
-	after uint64 // the last revision that it knows
-	read  int    // entries of the judge's log that it has seen
+	w      *world
+	jitter random
+	until  int64 // it does not read before
+	name   string
+	every  time.Duration
+	page   int
+	after  uint64 // the last revision that it knows
+	read   int    // entries of the judge's log that it has seen
 }
 
 func (r *watcher) start() {
-	r.w.after(r.w.random.around(r.every), func() {
-		r.look()
+	r.w.after(r.jitter.around(r.every), func() {
+		if r.w.now >= r.until {
+			r.look()
+		}
 		r.start()
 	})
 }
@@ -38,11 +42,11 @@ func (r *watcher) look() bool {
 	}
 	for _, part := range parts {
 		if r.read >= len(r.w.judge.log) {
-			r.w.fail("the %s watcher reads revision %d, which is not durable", r.name, part.Sequence)
+			r.w.fail(CheckWatches, "the %s watcher reads revision %d, which is not durable", r.name, part.Sequence)
 		}
 		want := &r.w.judge.log[r.read]
 		if part.Sequence != want.Sequence || !slices.Equal(part.Changes, want.Changes) {
-			r.w.fail("the %s watcher reads revision %d and expects %d:\n%+v\n%+v", r.name, part.Sequence, want.Sequence, part, *want)
+			r.w.fail(CheckWatches, "the %s watcher reads revision %d and expects %d:\n%+v\n%+v", r.name, part.Sequence, want.Sequence, part, *want)
 		}
 		r.read++
 		r.after = part.Sequence
@@ -56,6 +60,6 @@ func (r *watcher) catchUp() {
 		more = r.look()
 	}
 	if r.read != len(r.w.judge.log) {
-		r.w.fail("the %s watcher has seen %d of %d revisions", r.name, r.read, len(r.w.judge.log))
+		r.w.fail(CheckWatches, "the %s watcher has seen %d of %d revisions", r.name, r.read, len(r.w.judge.log))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/paceline-sched/paceline/core/scheduler"
@@ -18,7 +19,9 @@ const origin = int64(1_000_000 * time.Second)
 // world is one run.
 type world struct {
 	opts     Options
-	random   random
+	random   random // of the generators
+	script   *script
+	plans    []clusterPlan
 	now      int64
 	moments  int
 	agenda   agenda
@@ -34,21 +37,49 @@ type world struct {
 
 // Failure is a broken promise of the system under test, with the moment it was seen.
 type Failure struct {
-	Options Options
-	At      time.Duration // of virtual time
-	Message string
+	Options  Options
+	Checker  Checker
+	At       time.Duration // of virtual time
+	Message  string
+	Scenario *Scenario // the run, spelled out
 }
 
+// Checker names what found a broken promise.
+type Checker string
+
+// The checkers.
+const (
+	CheckHosts       Checker = "hosts"       // no host, device or port serves more than it has
+	CheckRuns        Checker = "runs"        // every run and instance lives once, where its record says, as its spec says
+	CheckGangs       Checker = "gangs"       // gangs are admitted, bound and launched whole, in one generation
+	CheckPools       Checker = "pools"       // the pools' books are those of their instances, within limit, entitlement and reservation
+	CheckEntitlement Checker = "entitlement" // entitlements are what a naive computation gives, and add up
+	CheckQueues      Checker = "queues"      // nobody takes what the first in line waits for
+	CheckRecords     Checker = "records"     // the records give the state, and the disk holds them
+	CheckDurability  Checker = "durability"  // nothing leaves before it is durable
+	CheckAnswers     Checker = "answers"     // users are answered once, truly
+	CheckWatches     Checker = "watches"     // every change is seen once, in order
+	CheckConvergence Checker = "convergence" // what can run runs, what is stopped leaves nothing
+	CheckProgram     Checker = "program"     // no panic, no error where there can be none
+)
+
 func (f *Failure) Error() string {
-	return fmt.Sprintf("%v\nafter %v: %s", f.Options.String(), f.At, f.Message)
+	return fmt.Sprintf("%v\nafter %v, by the checker of %s: %s", f.Options.String(), f.At, f.Checker, f.Message)
 }
 
 // Run simulates one cell. A broken promise is a *Failure.
-func Run(opts Options) (report Report, err error) {
-	w := &world{opts: opts, random: newRandom(opts.Seed), now: origin}
+func Run(opts Options) (Report, error) { return run(opts, nil) }
+
+// Run plays the scenario once more. A broken promise is a *Failure.
+func (s *Scenario) Run() (Report, error) { return run(s.Options, s) }
+
+// run is generated, or follows a scenario.
+func run(opts Options, from *Scenario) (report Report, err error) {
+	w := &world{opts: opts, random: newRandom(opts.Seed), now: origin, script: newScript(from)}
 	w.report.Faults = map[string]int{}
 	defer func() {
 		w.report.Virtual = time.Duration(w.now - origin)
+		w.countStruck()
 		report = w.report
 		switch r := recover().(type) {
 		case nil:
@@ -57,26 +88,48 @@ func Run(opts Options) (report Report, err error) {
 			err = r
 		default: // a broken invariant of the program itself
 			w.trace("FAILED: panic: %v", r)
-			err = w.failure(fmt.Sprintf("panic: %v\n%s", r, debug.Stack()))
+			err = w.failure(CheckProgram, fmt.Sprintf("panic: %v\n%s", r, debug.Stack()))
 		}
 	}()
-	w.build()
-	w.suffer()
+	w.build(from)
+	w.suffer(from)
 	w.mend()
 	w.finish()
 	return report, nil
 }
 
-func (w *world) failure(message string) *Failure {
-	return &Failure{Options: w.opts, At: time.Duration(w.now - origin), Message: message}
+// countStruck adds what the clusters did by themselves to the faults.
+func (w *world) countStruck() {
+	for _, c := range w.clusters {
+		s := c.world.Struck()
+		for kind, n := range map[string]int{
+			"status-lost": s.LostStatuses, "status-duplicated": s.DuplicatedStatuses, "status-delayed": s.DelayedStatuses,
+			"launch-failed": s.FailedLaunches,
+		} {
+			if n > 0 {
+				w.report.Faults[kind] += n
+			}
+		}
+	}
+}
+
+func (w *world) failure(by Checker, message string) *Failure {
+	played := w.opts
+	played.Faults, played.CallEvery, played.Hosts = Faults{}, 0, 0 // a scenario draws none of that
+	return &Failure{
+		Options: w.opts, Checker: by, At: time.Duration(w.now - origin), Message: message,
+		Scenario: &Scenario{Checker: by, Options: played, Clusters: w.plans, Events: w.script.recorded},
+	}
 }
 
 // fail ends the run.
-func (w *world) fail(format string, args ...any) { panic(w.failure(fmt.Sprintf(format, args...))) }
+func (w *world) fail(by Checker, format string, args ...any) {
+	panic(w.failure(by, fmt.Sprintf(format, args...)))
+}
 
 func (w *world) must(err error) {
 	if err != nil {
-		w.fail("%v", err)
+		w.fail(CheckProgram, "%v", err)
 	}
 }
 
@@ -107,26 +160,24 @@ func (w *world) again(mean time.Duration, do func()) {
 	})
 }
 
-// wrong is whether a fault of that chance strikes now.
-func (w *world) wrong(chance int) bool { return !w.calm && w.random.happens(chance) }
-
-// latency is how long a message takes.
-func (w *world) latency() time.Duration {
-	if w.wrong(w.opts.Faults.SlowMessage) {
-		w.report.Faults["slow message"]++
-		return w.random.between(0, 5*time.Second)
-	}
-	return w.random.between(20*time.Microsecond, 2*time.Millisecond)
-}
-
 // link carries messages in order.
 type link struct {
-	w    *world
-	last int64
+	w      *world
+	jitter random
+	place  place // of the fault that makes a message slow
+	last   int64
+}
+
+func (w *world) link(jitter random, name string) link {
+	return link{w: w, jitter: jitter, place: place{slowMessage, name}}
 }
 
 func (l *link) send(do func()) {
-	l.last = max(l.w.now+int64(l.w.latency()), l.last)
+	took := l.jitter.between(20*time.Microsecond, 2*time.Millisecond)
+	if slow, is := l.w.strikes(l.place, l.w.opts.Faults.SlowMessage, l.w.lasting(0, 5*time.Second)); is {
+		took = time.Duration(slow)
+	}
+	l.last = max(l.w.now+int64(took), l.last)
 	l.w.agenda.add(l.last, do)
 }
 
@@ -148,7 +199,7 @@ func (w *world) runUntil(end int64) {
 			return
 		}
 		if w.moments++; w.moments > maxMoments {
-			w.fail("the cell does not come to rest in %d moments", maxMoments)
+			w.fail(CheckConvergence, "the cell does not come to rest in %d moments", maxMoments)
 		}
 		w.now = max(w.now, next)
 		if due != nil {
@@ -159,37 +210,78 @@ func (w *world) runUntil(end int64) {
 	}
 }
 
-func (w *world) build() {
+func (w *world) build(from *Scenario) {
 	w.trace("%v", &w.opts)
 	w.judge, w.truth = newJudge(w), newTruth(w)
-	for n := range w.opts.Clusters {
+	if from != nil {
+		w.plans = from.Clusters
+	} else {
+		for n := range w.opts.Clusters {
+			w.plans = append(w.plans, w.drawCluster(n))
+		}
+	}
+	for n := range w.plans {
 		w.clusters = append(w.clusters, newCluster(w, n))
 	}
 	w.cell = newCell(w)
 	w.users = newUsers(w)
-	w.watchers = []*watcher{
-		{w: w, name: "quick", every: 500 * time.Millisecond, page: 1000},
-		{w: w, name: "slow", every: 20 * time.Second, page: 7},
+	for _, watcher := range []*watcher{{name: "quick", every: 500 * time.Millisecond, page: 1000}, {name: "slow", every: 20 * time.Second, page: 7}} {
+		watcher.w, watcher.jitter = w, newJitter(w.opts.Seed, watcher.name)
+		w.watchers = append(w.watchers, watcher)
 	}
 	w.cell.start()
 }
 
 // suffer is the first phase.
-func (w *world) suffer() {
-	f := &w.opts.Faults
-	w.again(w.opts.CallEvery, w.users.act)
-	w.again(f.CoreCrashEvery, func() { w.cell.crash("the core dies") })
-	w.again(f.ClockEvery, w.cell.jump)
-	for _, c := range w.clusters {
-		w.again(f.ShardCrashEvery, c.crashShard)
-		w.again(f.ReattachEvery, c.reattach)
-		w.again(f.CutEvery, c.cutLink)
-		w.again(f.HostEvery, c.strikeHost)
-	}
+func (w *world) suffer(from *Scenario) {
 	for _, watcher := range w.watchers {
 		watcher.start()
 	}
+	if from == nil {
+		w.generate()
+	} else {
+		for _, e := range from.Events {
+			if !slices.Contains(passing, e.what) {
+				w.agenda.add(origin+int64(e.at), func() { w.perform(e) })
+			}
+		}
+	}
 	w.runUntil(origin + int64(w.opts.Safety))
+}
+
+// generate has users act and faults strike by chance.
+func (w *world) generate() {
+	f := &w.opts.Faults
+	w.again(w.opts.CallEvery, w.users.act)
+	w.again(f.CoreCrashEvery, func() { w.perform(event{what: coreCrash}) })
+	w.again(f.ClockEvery, func() { w.perform(event{what: clockJump, value: w.drawSkew()}) })
+	w.again(f.WatchEvery, func() {
+		w.perform(event{what: watchStalls, who: pick(w.random, w.watchers...).name, value: int64(w.random.between(time.Second, time.Minute))})
+	})
+	for _, c := range w.clusters {
+		w.again(f.ShardCrashEvery, func() { w.perform(event{what: shardCrash, who: c.name}) })
+		w.again(f.ReattachEvery, func() { w.perform(event{what: shardReattached, who: c.name, value: int64(w.random.IntN(2))}) })
+		w.again(f.CutEvery, func() {
+			w.perform(event{what: clusterCut, who: c.name, value: int64(w.random.between(10*time.Millisecond, 40*time.Second))})
+		})
+		w.again(f.HostEvery, c.drawStrike)
+	}
+}
+
+// drawSkew is where a clock jumps to.
+func (w *world) drawSkew() int64 {
+	return int64(pick(w.random, 0, w.random.between(-time.Minute, time.Minute), w.random.between(0, 2*time.Second)))
+}
+
+func (w *world) stallWatcher(name string, d time.Duration) bool {
+	for _, watcher := range w.watchers {
+		if watcher.name == name {
+			w.fault(watchStalls, "%s for %v", name, d)
+			watcher.until = w.now + int64(d)
+			return true
+		}
+	}
+	return false
 }
 
 // mend is the second phase: what went wrong is made good, and all that can run must run.
@@ -229,7 +321,7 @@ func (w *world) settle(complaint string, open func() string) {
 			return
 		}
 		if w.now >= end {
-			w.fail("%s in %v:\n%s", complaint, w.opts.Mend, rest)
+			w.fail(CheckConvergence, "%s in %v:\n%s", complaint, w.opts.Mend, rest)
 		}
 	}
 }

@@ -25,6 +25,7 @@ type Cluster struct {
 	timers    timers
 	failures  uint64 // of hosts, so far
 	cuts      uint64 // of the link, so far
+	struck    Struck
 	cut       bool
 	linkEpoch uint32 // grows whenever what is under way to the sink is void
 	served    *Driver
@@ -260,6 +261,7 @@ func (h *host) remove(r *run) {
 func (c *Cluster) startRun(r *run) {
 	seed := c.cfg.Seed
 	if happens(drawRun(seed, forLaunch, &r.id, 0), c.cfg.Faults.LaunchFailure) {
+		c.struck.FailedLaunches++
 		c.conclude(r, stand{state: workload.RunFailed, reason: workload.ReasonLaunchFailed, message: "the simulated cluster could not start it"})
 		return
 	}
@@ -360,17 +362,28 @@ func (c *Cluster) reportAs(r *run, s stand) {
 	r.reported, r.token = s, c.token
 	r.reports++
 	seed, faults := c.cfg.Seed, &c.cfg.Faults
+	heard := c.served != nil && !c.cut // otherwise nothing of it would have arrived anyway
 	if happens(drawRun(seed, forLoss, &r.id, r.reports), faults.LoseStatus) {
+		c.struck.LostStatuses += count(heard)
 		return
 	}
 	held := int64(0)
 	if happens(drawRun(seed, forDelay, &r.id, r.reports), faults.DelayStatus) {
 		held = c.now + int64(drawRun(seed, forDelayTime, &r.id, r.reports)%uint64(faults.MaxDelay)) + 1
+		c.struck.DelayedStatuses += count(heard)
 	}
 	c.dispatch(r, held)
 	if happens(drawRun(seed, forDuplicate, &r.id, r.reports), faults.DuplicateStatus) {
+		c.struck.DuplicatedStatuses += count(heard)
 		c.dispatch(r, 0)
 	}
+}
+
+func count(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // resend delivers a run's last report again.

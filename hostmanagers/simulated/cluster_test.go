@@ -302,6 +302,37 @@ func TestFaultsKeepTheContract(t *testing.T) {
 	})
 }
 
+func TestFaultsAreCounted(t *testing.T) {
+	const runs = 400
+	fleet := hosts(t, 4)
+	c, err := simulated.New(simulated.Config{
+		Hosts: fleet, Virtual: true, LaunchLatency: time.Second,
+		Faults: simulated.Faults{LoseStatus: 100, DuplicateStatus: 100, DelayStatus: 100, MaxDelay: time.Second, LaunchFailure: 100},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := c.Driver()
+	if err := d.Start(t.Context(), &counter{}); err != nil {
+		t.Fatal(err)
+	}
+	for n := range uint32(runs) {
+		l := driver.Launch{Run: workload.RunID{Instance: n, Run: 1}, Host: fleet[n%4].Name}
+		if err := d.Launch(t.Context(), []driver.Launch{l}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Advance(time.Unix(60, 0)); err != nil {
+		t.Fatal(err)
+	}
+	s := c.Struck() // of 800 statuses and 400 launches
+	for what, n := range map[string]int{"lost": s.LostStatuses, "duplicated": s.DuplicatedStatuses, "delayed": s.DelayedStatuses, "launches": 2 * s.FailedLaunches} {
+		if n < 40 || n > 160 {
+			t.Errorf("%s: %d of about 80", what, n)
+		}
+	}
+}
+
 // history is a scribe of a whole play.
 type history struct {
 	scribe

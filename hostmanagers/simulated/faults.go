@@ -34,6 +34,16 @@ func (c *Cluster) SetFaults(faults Faults) error {
 	return nil
 }
 
+// Struck is how often the faults of Faults have happened to runs.
+type Struck struct{ LostStatuses, DuplicatedStatuses, DelayedStatuses, FailedLaunches int }
+
+// Struck tells what has gone wrong so far.
+func (c *Cluster) Struck() Struck {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.struck
+}
+
 // Living is a run that lives, whether or not anybody can hear of it.
 type Living struct {
 	Run  workload.RunID

@@ -26,8 +26,10 @@ type Disk struct {
 	durable  tree
 	lock     *Store // who has it open
 	groups   uint64 // that became durable
+	writes   uint64 // that were tried
 	commits  uint64
 	crashAt  uint64 // crash once so many groups are durable; 0 is never
+	tearAt   uint64 // crash in the place of this write; 0 is never
 	failAt   uint64 // fail this commit before its first group; 0 is never
 	failWith error
 }
@@ -45,6 +47,14 @@ func (d *Disk) CrashAfter(n uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.crashAt = d.groups + max(n, 1)
+}
+
+// CrashAtWrite makes the Commit that has the n-th write from now to do stop there with ErrCrashed: the group of that write is lost as a
+// whole, with all behind it, and so is the open Store. n is at least 1; a group that writes nothing cannot be hit.
+func (d *Disk) CrashAtWrite(n uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tearAt = d.writes + max(n, 1)
 }
 
 // FailCommit makes the n-th Commit from now fail with err before its first group. n is at least 1.
@@ -211,6 +221,12 @@ func (s *Store) applyOne(g store.Group) error {
 	if s.down {
 		return store.ErrClosed
 	}
+	if d.tearAt != 0 && d.tearAt <= d.writes+uint64(len(g.Ops)) {
+		d.tearAt = 0
+		s.down, d.lock = true, nil
+		return ErrCrashed
+	}
+	d.writes += uint64(len(g.Ops))
 	d.durable = d.durable.apply(g)
 	d.groups++
 	if d.groups == d.crashAt {

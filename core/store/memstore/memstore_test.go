@@ -106,6 +106,20 @@ func TestCrashKeepsThePrefix(t *testing.T) {
 	}
 }
 
+func TestACrashInAGroupLosesAllOfIt(t *testing.T) {
+	for at, want := range map[uint64]string{1: "", 2: "", 3: "0", 4: "0", 5: "1"} { // two writes a group
+		disk := new(memstore.Disk)
+		s := open(t, disk)
+		disk.CrashAtWrite(at)
+		if err := s.Commit(t.Context(), groups(t, 0, 3)); !errors.Is(err, memstore.ErrCrashed) {
+			t.Fatalf("write %d: %v", at, err)
+		}
+		if got := head(t, open(t, disk)); got != want {
+			t.Errorf("after a crash at write %d the last group is %q, want %q", at, got, want)
+		}
+	}
+}
+
 func TestFailCommit(t *testing.T) {
 	disk := new(memstore.Disk)
 	s := open(t, disk)
