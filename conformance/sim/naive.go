@@ -17,7 +17,7 @@ const tolerance = 8
 // demand, by pouring water in real numbers.
 func (c *cell) checkEntitlements(pools []scheduler.PoolView) {
 	capacity := c.capacity()
-	for k := range resource.Kind(resource.FirstNamed + 1) { // the scenarios name one more
+	for k := range resource.FirstNamed + 1 { // the scenarios name one more
 		tree := map[string]*naivePool{"": {path: "", reservation: float64(capacity[k]), entitlement: float64(capacity[k])}}
 		for n := range pools { // parents come before their children
 			p := &pools[n]
