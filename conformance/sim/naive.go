@@ -176,11 +176,7 @@ func (c *cell) checkQueues(pools []scheduler.PoolView, jobs []scheduler.JobView,
 		if p.Waiting == 0 || !gained[p.Pool.ID] || p.Pool.Queue.Order != respool.OrderPriorityFIFO || p.Pool.Queue.Backfill != respool.BackfillNone {
 			continue
 		}
-		for a := range jobs {
-			w := &jobs[a]
-			if w.Spec.Pool != p.Pool.ID || w.Spec.Revocable || w.ByState[workload.InstancePending] == 0 {
-				continue
-			}
+		if w := firstWaiting(p, jobs); w != nil {
 			waited, of := c.waitsFor(p, w)
 			if waited == (resource.Vector{}) {
 				continue
@@ -199,6 +195,19 @@ func (c *cell) checkQueues(pools []scheduler.PoolView, jobs []scheduler.JobView,
 			}
 		}
 	}
+}
+
+// firstWaiting is the job of a pool that goes before all others of which something waits, even if that waits elsewhere than in the queue:
+// one that was refused by the shards in this very Step may have stood first while others were admitted.
+func firstWaiting(p *scheduler.PoolView, jobs []scheduler.JobView) (first *scheduler.JobView) {
+	for n := range jobs {
+		j := &jobs[n]
+		waits := j.Spec.Pool == p.Pool.ID && !j.Spec.Revocable && j.ByState[workload.InstancePending] > 0
+		if waits && (first == nil || goesBefore(j, first)) {
+			first = j
+		}
+	}
+	return first
 }
 
 func grew(now, before resource.Vector) bool { return !now.FitsIn(&before) }
