@@ -29,7 +29,7 @@ func (j *judge) billFor(r *scheduler.RunRecord) {
 		j.bills[key] = b
 	}
 	if b.runs[r.ID] {
-		j.w.fail("run %s ends for a second time in the history", r.ID)
+		j.w.fail(CheckRecords, "run %s ends for a second time in the history", r.ID)
 	}
 	b.runs[r.ID] = true
 	needs := needsOf(spec, r.ID.Instance)
@@ -72,12 +72,12 @@ func (j *judge) checkAccounts() {
 	}
 	for key, sum := range want {
 		if got := j.image.Accounts[key].Held; got != sum {
-			j.w.fail("the account of %s in pool %s says %v; its runs held %v", key.Owner, key.Pool, got, sum)
+			j.w.fail(CheckRecords, "the account of %s in pool %s says %v; its runs held %v", key.Owner, key.Pool, got, sum)
 		}
 	}
 	for key, account := range j.image.Accounts {
 		if _, known := want[key]; !known && !account.Held.IsZero() {
-			j.w.fail("the account of %s in pool %s says %v; it had no run", key.Owner, key.Pool, account.Held)
+			j.w.fail(CheckRecords, "the account of %s in pool %s says %v; it had no run", key.Owner, key.Pool, account.Held)
 		}
 	}
 }

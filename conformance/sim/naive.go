@@ -281,13 +281,3 @@ func gangNeeds(s *workload.JobSpec) (sum resource.Vector) {
 	}
 	return sum
 }
-
-// needsOf is what a spec asks for one instance.
-func needsOf(s *workload.JobSpec, i uint32) resource.Vector {
-	for n := range s.Overrides {
-		if o := &s.Overrides[n]; o.Instance == i && o.Needs != nil {
-			return *o.Needs
-		}
-	}
-	return s.Template.Needs
-}

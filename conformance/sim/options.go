@@ -72,7 +72,7 @@ func Draw(seed uint64) Options {
 		Faults: Faults{
 			CoreCrashEvery: every(20*time.Second, 4*time.Minute), CommitCrash: chance(30), CommitFailure: chance(10), SlowCommit: chance(20),
 			ShardCrashEvery: every(30*time.Second, 5*time.Minute), ReattachEvery: every(20*time.Second, 3*time.Minute),
-			CutEvery: every(30*time.Second, 4*time.Minute), HostEvery: every(10*time.Second, 2*time.Minute), CallFailure: chance(100),
+			CutEvery: every(30*time.Second, 4*time.Minute), HostEvery: every(5*time.Second, 40*time.Second), CallFailure: chance(100),
 			SlowMessage: chance(30), ClockEvery: every(30*time.Second, 4*time.Minute), LoseStatus: chance(100), DuplicateStatus: chance(200),
 			DelayStatus: chance(300), LaunchFailure: chance(100), SlowCall: chance(40),
 			WatchEvery: every(30*time.Second, 4*time.Minute), ReorderStatus: chance(300),
