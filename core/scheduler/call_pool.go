@@ -39,10 +39,10 @@ func (s *State) commitPool(caller Caller, cmd Command) (Answer, *Error) {
 		}
 		return Answer{Pool: gone}, nil
 	}
-	s.entitle()
 	for _, q := range s.queuesOf(edit.pool.ID) {
 		s.followPolicy(q, false)
 	}
+	s.entitle()
 	return Answer{Pool: s.poolView(edit.pool)}, nil
 }
 

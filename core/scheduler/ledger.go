@@ -169,6 +169,7 @@ func (s *State) tellDemand(t *respool.Tree, id workload.PoolID, queues []*poolQu
 	var total respool.Demand
 	for _, q := range queues {
 		d := s.countable(t, q)
+		q.withExpressRoom(t, &d)
 		if q.revocable {
 			total.Revocable = d.Revocable
 		} else {

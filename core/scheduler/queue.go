@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"math"
+
 	"github.com/paceline-sched/paceline/core/admission"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
@@ -15,6 +17,9 @@ func (s *State) followPolicy(q *poolQueue, isNew bool) {
 		return // deleted; its last jobs are on their way out
 	}
 	policy := p.Queue.WithDefaults()
+	if policy.Order == respool.OrderExpress && q.revocable {
+		policy.Order = respool.OrderSmallestFirst // slack is no more than what is demanded of it: there is nothing to keep free
+	}
 	fair := policy.Order == respool.OrderFairUser || (policy.Candidates == respool.OrderFairUser && policy.Backfill != respool.BackfillNone)
 	remembers := fair && (q.shares == nil || q.halfLife != policy.UsageHalfLife)
 	foresees := (policy.Backfill == respool.BackfillEASY) != q.foresees
@@ -34,6 +39,19 @@ func (s *State) followPolicy(q *poolQueue, isNew bool) {
 	if q.queue.Len() > 0 {
 		s.stir(q)
 	}
+}
+
+// withExpressRoom adds to the demand of a queue in express order what its long work must leave free, or entitlement that is no more than the
+// demand would keep the last of it waiting for ever.
+func (q *poolQueue) withExpressRoom(t *respool.Tree, d *respool.Demand) {
+	if p, _ := t.Pool(q.pool); q.revocable || p.Queue.Order != respool.OrderExpress {
+		return
+	}
+	room := d.Preemptible.Add(d.NonPreemptible)
+	for k, demand := range room {
+		room[k] = (min(demand, math.MaxInt64/2) + admission.ExpressParts - 2) / (admission.ExpressParts - 1)
+	}
+	d.Preemptible = d.Preemptible.Add(room)
 }
 
 // gather goes through the instances of a queue's jobs.
