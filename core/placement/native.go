@@ -25,10 +25,33 @@ func NewNative() *Native { return &Native{} }
 // Place implements Placer.
 func (n *Native) Place(t *host.Table, requests []Request) []Result {
 	results := make([]Result, len(requests))
-	for i := range requests {
-		results[i] = n.place(t, &requests[i])
+	for from, to := 0, 0; from < len(requests); from = to {
+		for to = from + 1; to < len(requests) && requests[from].Unit != 0 && requests[to].Unit == requests[from].Unit; to++ {
+		}
+		if isUnit(requests[from:to]) {
+			copy(results[from:], n.placeUnit(t, requests[from:to]))
+		} else {
+			for i := from; i < to; i++ {
+				results[i] = n.place(t, &requests[i])
+			}
+		}
+		for i := from; i < to; i++ {
+			if requests[i].Gang && results[i].Refused > 0 {
+				results[i].Reasons.GangSize = requests[i].Count
+			}
+		}
 	}
 	return results
+}
+
+// isUnit reports whether requests are a gang of several classes, or one that has to look for a domain.
+func isUnit(requests []Request) bool {
+	for i := range requests {
+		if !requests[i].Gang || requests[i].Class == nil || requests[i].Count <= 0 {
+			return false
+		}
+	}
+	return len(requests) > 1 || (requests[0].Within.Key != "" && requests[0].Within.Domain == "")
 }
 
 // Plan answers as Place would and leaves the table as it was.
@@ -61,12 +84,15 @@ func (n *Native) place(t *host.Table, r *Request) Result {
 	if (r.Host != workload.HostID{}) {
 		return s.placeOn(r)
 	}
+	if r.Within.Domain != "" {
+		return s.placeInDomain(r)
+	}
 	if s.refusedAgain() {
 		return Result{Refused: r.Count, Reasons: s.know.refusal.reasons()}
 	}
 	if r.Gang && s.countable() {
 		if room := s.roomFor(r.Count); room < r.Count {
-			return s.refuseGang(r, room)
+			return s.refuseGang(r, room, "")
 		}
 	}
 	placed := s.placeAll(r)
@@ -74,7 +100,7 @@ func (n *Native) place(t *host.Table, r *Request) Result {
 		return Result{Assignments: placed}
 	}
 	if r.Gang {
-		return s.refuseGang(r, len(placed))
+		return s.refuseGang(r, len(placed), "")
 	}
 	return Result{Assignments: placed, Refused: r.Count - len(placed), Reasons: s.explain()}
 }
@@ -115,19 +141,19 @@ func (s *search) placeOn(r *Request) Result {
 		reasons.Counts[v.reason()] = 1
 	}
 	if r.Gang {
-		reasons.GangLargest = largest
+		reasons.GangLargest, reasons.GangSize = largest, r.Count
 	}
 	return Result{Assignments: placed, Refused: r.Count - len(placed), Reasons: reasons}
 }
 
-func (s *search) refuseGang(r *Request, largest int) Result {
+func (s *search) refuseGang(r *Request, largest int, domain string) Result {
 	reasons := s.explain()
 	feasible := reasons.Hosts
 	for _, c := range reasons.Counts {
 		feasible -= c
 	}
 	reasons.Counts[ReasonGang] = feasible
-	reasons.GangLargest = largest
+	reasons.GangLargest, reasons.GangDomain = largest, domain
 	return Result{Refused: r.Count, Reasons: reasons}
 }
 

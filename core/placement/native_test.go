@@ -129,17 +129,12 @@ func TestNativeFollowsOracle(t *testing.T) {
 }
 
 func followOracle(t *rapid.T, twins bool) {
-	w := &world{table: host.New(&resource.Names{}, maxHosts), native: placement.NewNative()}
+	w := &world{native: placement.NewNative()}
 	if twins {
 		twin := drawHost(t, 0)
 		w.twin = &twin
 	}
-	for n := range rapid.IntRange(1, maxHosts).Draw(t, "hosts") {
-		w.upsert(t, n)
-	}
-	for range rapid.IntRange(1, 4).Draw(t, "classes") {
-		w.classes = append(w.classes, drawClass(t))
-	}
+	w.start(t)
 	t.Repeat(map[string]func(*rapid.T){
 		"place":  func(t *rapid.T) { w.place(t) },
 		"place2": func(t *rapid.T) { w.place(t) },
@@ -150,6 +145,16 @@ func followOracle(t *rapid.T, twins bool) {
 		"end":    func(t *rapid.T) { w.end(t) },
 		"":       func(t *rapid.T) { w.check(t) },
 	})
+}
+
+func (w *world) start(t *rapid.T) {
+	w.table = host.New(&resource.Names{}, maxHosts)
+	for n := range rapid.IntRange(1, maxHosts).Draw(t, "hosts") {
+		w.upsert(t, n)
+	}
+	for range rapid.IntRange(1, 4).Draw(t, "classes") {
+		w.classes = append(w.classes, drawClass(t))
+	}
 }
 
 func (w *world) upsert(t *rapid.T, n int) {
@@ -283,7 +288,7 @@ func (w *world) expect(r *placement.Request) placement.Result {
 	want.Refused = r.Count - len(want.Assignments)
 	want.Reasons = w.oracle.reasons(r.Class, r.Host)
 	if r.Gang {
-		want.Reasons.GangLargest = placed
+		want.Reasons.GangLargest, want.Reasons.GangSize = placed, r.Count
 	}
 	return want
 }
@@ -308,7 +313,7 @@ func (w *world) checkGathered(t *rapid.T, r *placement.Request, got *placement.R
 		t.Fatalf("a gang was refused that fits greedily: %+v", want)
 	}
 	reasons := w.oracle.reasons(r.Class, r.Host)
-	reasons.GangLargest = got.Reasons.GangLargest
+	reasons.GangLargest, reasons.GangSize = got.Reasons.GangLargest, r.Count
 	if len(got.Assignments) != 0 || got.Refused != r.Count || got.Reasons != reasons || reasons.GangLargest >= r.Count {
 		t.Fatalf("got %+v, want %+v", got, reasons)
 	}

@@ -57,7 +57,21 @@ type Request struct {
 	Count int
 	Gang  bool            // all or none
 	Host  workload.HostID // the one host allowed; zero: any
-	Seed  uint64          // for policies that draw; the native placer breaks ties by lowest row
+	// Unit ties requests of a gang that follow each other together, when it is not 0: all of them are served, in one domain where Within wants
+	// one, or none.
+	Unit uint32
+	// Within keeps the tasks of a gang together.
+	Within Within
+	// Want is how many tasks the gang would have with all that may join it later: domains with room for that many go first.
+	Want int
+	Seed uint64 // for policies that draw; the native placer breaks ties by lowest row
+}
+
+// Within is a wish for hosts that share the value of an attribute.
+type Within struct {
+	Key      string // of the attribute; "": there is no such wish
+	Domain   string // the value, for tasks that join others; "": the gang looks for one
+	Required bool   // no host elsewhere will do
 }
 
 // Result is what became of one Request.

@@ -46,8 +46,11 @@ type Reasons struct {
 	Counts [NumReasons]int
 	// NeverFits says that no host would take the task even if it were empty; so too where there are no hosts.
 	NeverFits bool
-	// GangLargest is, for a refused gang, how many members would have found room.
+	// GangLargest is, for a refused gang, how many of the GangSize members asked for would have found room; where it has to stay within one
+	// domain, in that of the value GangDomain.
 	GangLargest int
+	GangSize    int
+	GangDomain  string
 }
 
 // verdict is what judging one host for one task found: a Reason, or one of the two values below, and whether the host would do if

@@ -25,7 +25,10 @@ type search struct {
 	base  []int64 // the strategy's column
 	sign  int64   // 1, or -1 when the fullest column value wins
 	terms []term
-	only  *restriction // domains that a gang must stay out of; nil: none
+	// domain is the one that the hosts must be in; 0: any.
+	domains host.Domains
+	domain  uint32
+	only    *restriction // domains that a gang must stay out of; nil: none
 
 	closed        host.Bitmap // hosts that hold exclusive work of others; nil for exclusive classes
 	models, ports bool        // the class needs more than columns can tell
@@ -129,6 +132,9 @@ func (s *search) scan(found func(candidate)) {
 		for m := s.mask(w); m != 0; m &= m - 1 {
 			row := w*64 + bits.TrailingZeros64(m)
 			if (colA[row]-a.amount)|(colB[row]-b.amount)|(colC[row]-c.amount) < 0 {
+				continue
+			}
+			if s.domain != 0 && s.domains.Of(host.Row(row)) != s.domain {
 				continue
 			}
 			if plain {

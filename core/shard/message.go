@@ -153,6 +153,10 @@ type PlaceRequest struct {
 	Gang  bool            // all or none
 	Host  workload.HostID // a daemon's host; zero: any
 	Seed  uint64
+	// Unit, Within and Want are of gangs, see placement.Request.
+	Unit   uint32
+	Within placement.Within
+	Want   int
 	// DryRun asks where the tasks would go (placement.Native.Plan): the assignments carry no lease and the table stays as it was.
 	DryRun bool
 }
