@@ -27,6 +27,9 @@ func TestRandomHistories(t *testing.T) {
 		h.w.fatal = func(message string) { panic(message) }
 		h.do("cluster c r1.a=1000:1000:2 r1.b=1000:1000 r2.c=2000:4000")
 		h.do("cluster d x=3000:3000")
+		if h.number("shards", 0, 1) > 0 {
+			h.do("cluster e of=c r2.e=1000:1000 r3.e=1500:1500")
+		}
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			h.random()
 		}
@@ -60,7 +63,7 @@ func (h *history) number(what string, from, to int) int {
 }
 
 func (h *history) random() {
-	cluster := h.pick("cluster", "c", "d")
+	cluster := h.pick("cluster", h.w.clusterNames()...)
 	switch h.number("op", 0, 24) {
 	case 0, 1, 2, 3:
 		h.submit()
@@ -162,7 +165,7 @@ func (h *history) runIn(number int, pools []string) {
 	line := fmt.Sprintf("run j%d kind=%s pool=%s n=%d cpu=%d mem=%d priority=%d retries=%d", number, kind,
 		h.pick("pool", pools...), h.number("n", 1, 6), h.number("cpu", 0, 6)*100, h.number("mem", 0, 3)*100, h.number("priority", 0, 2), h.number("retries", 0, 3))
 	if kind != "daemon" && h.number("gang", 0, 3) == 0 {
-		line += h.pick("gang", " gang", fmt.Sprintf(" gang min=%d", h.number("min", 1, 3)), " groups=a:0-1", " groups=a:1-2,b:3-5:1")
+		line += h.pick("gang", " gang", fmt.Sprintf(" gang min=%d", h.number("min", 1, 3)), " groups=a:0-1", " groups=a:1-2,b:3-5:1") + h.pick("topology", "", "", " topology=rack!", " topology=rack", " topology=cluster!")
 	} else if kind == "batch" && h.number("windowed", 0, 2) == 0 {
 		line += fmt.Sprintf(" window=%d", h.number("window", 1, 3))
 	}
@@ -216,6 +219,11 @@ func (h *history) mend() {
 			}
 		}
 		if open == 0 {
+			for _, name := range h.w.clusterNames() {
+				if held := h.w.clusters[name].machine.Stats().Held; held > 0 {
+					h.w.fatal(fmt.Sprintf("shard %s holds %d leases for nobody", name, held))
+				}
+			}
 			return
 		}
 		if round == 59 {

@@ -97,11 +97,19 @@ func (w *world) command(f []string) string {
 	case "host", "lose-host":
 		return w.changeHost(f[0], args)
 	case "disconnect", "reconnect", "mute", "unmute", "stubborn", "mortal", "hang", "unhang", "reattach":
+		if f[0] == "hang" && args.named["after"] != "" { // so many batches
+			w.clusters[args.word(w, 0)].answers = int(args.number(w, "after", 0)) + 1
+			return ""
+		}
 		return w.mood(f[0], args.word(w, 0))
 	case "healthy", "unhealthy":
 		return w.health(f[0], args)
 	case "records":
 		return w.records()
+	case "leases":
+		return strconv.Itoa(w.clusters[args.word(w, 0)].machine.Stats().Held)
+	case "env":
+		return w.environment(args.word(w, 0))
 	case "kills":
 		return strconv.Itoa(w.clusters[args.word(w, 0)].kills)
 	case "hold", "commit":
@@ -177,8 +185,12 @@ func (a arguments) duration(w *world, key string) time.Duration {
 
 // addCluster reads "cluster NAME host=cpu:mem:gpus..." with hosts named by the key; "rack." prefixes give a rack: r1.a=...
 func (w *world) addCluster(a arguments) string {
-	c := &cluster{name: a.word(w, 0), runs: map[workload.RunID]*clusterRun{}}
+	c := &cluster{name: a.word(w, 0), of: a.word(w, 0), runs: map[workload.RunID]*clusterRun{}}
 	for _, name := range sortedKeys(a.named) {
+		if name == "of" { // another shard of that cluster
+			c.of = a.named[name]
+			continue
+		}
 		c.hosts = append(c.hosts, w.hostOf(name, a.named[name]))
 	}
 	w.clusters[c.name] = c
@@ -259,7 +271,7 @@ func (w *world) mood(verb, name string) string {
 	case "hang", "unhang":
 		c.hung = verb == "hang"
 	case "reattach": // the same shard under a new assignment, as after a broken connection
-		w.events = append(w.events, scheduler.ShardAttached{Shard: shard.ID(c.name + "/0"), Cluster: c.name})
+		w.events = append(w.events, scheduler.ShardAttached{Shard: shard.ID(c.name + "/0"), Cluster: c.of})
 	}
 	w.settle()
 	return ""
@@ -296,11 +308,35 @@ func (w *world) durability(verb string) string {
 
 // health makes the live instances of "job/instance", or all with "job/*", pass or fail their checks.
 func (w *world) health(verb string, a arguments) string {
-	w.eachLive(a.word(w, 0), func(id workload.RunID, task scheduler.TaskView) {
-		w.clusters[task.Cluster].say(id, driver.Status{State: workload.RunRunning, Healthy: verb == "healthy"})
+	w.eachLive(a.word(w, 0), func(id workload.RunID, _ scheduler.TaskView) {
+		w.clusterOf(id).say(id, driver.Status{State: workload.RunRunning, Healthy: verb == "healthy"})
 	})
 	w.settle()
 	return ""
+}
+
+// clusterOf finds the cluster that a run was sent to; nil: none yet.
+func (w *world) clusterOf(id workload.RunID) *cluster {
+	for _, name := range w.clusterNames() {
+		if c := w.clusters[name]; c.runs[id] != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// environment prints what a live member of a gang was told of it.
+func (w *world) environment(which string) string {
+	var lines []string
+	w.eachLive(which, func(id workload.RunID, _ scheduler.TaskView) {
+		env := w.clusterOf(id).runs[id].env
+		for _, name := range sortedKeys(env) {
+			if short, ours := strings.CutPrefix(name, "PACELINE_GANG_"); ours {
+				lines = append(lines, short+"="+env[name])
+			}
+		}
+	})
+	return strings.Join(lines, "\n")
 }
 
 // eachLive visits the live runs of "job/instance", or of all instances with "job/*".
@@ -318,7 +354,11 @@ func (w *world) eachLive(which string, visit func(workload.RunID, scheduler.Task
 			continue
 		}
 		// What has ended in the cluster says nothing more, even if the cell has not heard of the end yet.
-		if r := w.clusters[task.Cluster].runs[id]; r != nil && !r.acked && !r.status.State.Traits().Terminal {
+		c := w.clusterOf(id)
+		if c == nil {
+			continue
+		}
+		if r := c.runs[id]; !r.acked && !r.status.State.Traits().Terminal {
 			visit(id, task)
 		}
 	}
@@ -326,12 +366,12 @@ func (w *world) eachLive(which string, visit func(workload.RunID, scheduler.Task
 
 // finish ends the live run of "job/instance", or of every instance with "job/*".
 func (w *world) finish(a arguments) string {
-	w.eachLive(a.word(w, 0), func(id workload.RunID, task scheduler.TaskView) {
+	w.eachLive(a.word(w, 0), func(id workload.RunID, _ scheduler.TaskView) {
 		s := driver.Status{State: workload.RunSucceeded, Reason: workload.ReasonExited, ExitCode: int32(a.number(w, "exit", 0))}
 		if s.ExitCode != 0 {
 			s.State = workload.RunFailed
 		}
-		w.clusters[task.Cluster].say(id, s)
+		w.clusterOf(id).say(id, s)
 	})
 	w.settle()
 	return ""

@@ -45,6 +45,7 @@ type heldOutput struct {
 // cluster is what a driver would speak for. Runs outlive the core.
 type cluster struct {
 	name     string
+	of       string // the cluster whose second shard this is, or name
 	machine  *shard.Machine
 	out      shard.Output
 	hosts    []driver.Host
@@ -54,12 +55,14 @@ type cluster struct {
 	lost     bool // the driver is out of contact
 	mute     bool // accepts launches and says nothing
 	hung     bool // its shard answers nothing
+	answers  int  // batches that its shard answers before it hangs; 0: no bound
 	stubborn bool // does not die of a kill
 	kills    int  // that reached the cluster
 	inbox    []shard.Message
 }
 
 type clusterRun struct {
+	env    map[string]string
 	status driver.Status
 	acked  bool
 	starts int
@@ -102,12 +105,12 @@ func (w *world) clusterNames() []string {
 // connect gives a cluster a fresh shard machine, as a restarted process would.
 func (w *world) connect(c *cluster) {
 	id := shard.ID(c.name + "/0")
-	m, err := shard.New(shard.Config{ID: id, Cluster: c.name})
+	m, err := shard.New(shard.Config{ID: id, Cluster: c.of})
 	if err != nil {
 		w.fatal(err.Error())
 	}
 	c.machine, c.inbox = m, nil
-	w.events = append(w.events, scheduler.ShardAttached{Shard: id, Cluster: c.name})
+	w.events = append(w.events, scheduler.ShardAttached{Shard: id, Cluster: c.of})
 	if !c.lost {
 		c.inbox = append(c.inbox, c.inventory())
 	}
@@ -316,7 +319,13 @@ func (w *world) serve(c *cluster) bool {
 	}
 	inbox := c.inbox
 	c.inbox = nil
-	for _, m := range inbox {
+	for n, m := range inbox {
+		if _, batch := m.(shard.Place); batch && c.answers > 0 {
+			if c.answers--; c.answers == 0 {
+				c.hung, c.inbox = true, inbox[n:]
+				return true
+			}
+		}
 		c.machine.Handle(w.now, m, &c.out)
 		for _, r := range c.out.Replies {
 			w.events = append(w.events, scheduler.ShardReplied{Shard: shard.ID(c.name + "/0"), Epoch: c.out.Epoch, Reply: r})
@@ -338,7 +347,7 @@ func (w *world) call(c *cluster, call shard.Call) {
 			if r := c.runs[l.Run]; r != nil {
 				w.fatal(fmt.Sprintf("run %s was launched twice", l.Run))
 			}
-			c.runs[l.Run] = &clusterRun{starts: 1, status: driver.Status{Run: l.Run, Host: l.Host, State: workload.RunStarting}}
+			c.runs[l.Run] = &clusterRun{starts: 1, env: l.Env, status: driver.Status{Run: l.Run, Host: l.Host, State: workload.RunStarting}}
 			c.order = append(c.order, l.Run)
 			if !c.mute {
 				c.say(l.Run, driver.Status{State: workload.RunRunning, Healthy: l.Health == nil})

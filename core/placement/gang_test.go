@@ -49,7 +49,7 @@ func (w *world) gang(t *rapid.T) {
 	}
 	before := dump(w.table)
 	got := w.native.Place(w.table, requests)
-	rooms := w.rooms(t, &requests[0], within.Key)
+	rooms := w.rooms(&requests[0], within.Key)
 	if got[0].Refused > 0 {
 		for i := range got {
 			if len(got[i].Assignments) > 0 || got[i].Refused != requests[i].Count || got[i].Reasons.GangLargest > requests[i].Count {
@@ -105,7 +105,7 @@ func countable(c *placement.Class) bool {
 }
 
 // rooms fills a copy of every domain, as far as 7 tasks, one more than any gang here.
-func (w *world) rooms(t *rapid.T, r *placement.Request, key string) map[string]int {
+func (w *world) rooms(r *placement.Request, key string) map[string]int {
 	rooms := map[string]int{}
 	if !countable(r.Class) {
 		return rooms
@@ -162,7 +162,7 @@ func (w *world) join(t *rapid.T) {
 	within := drawTopology(t)
 	within.Domain = rapid.SampledFrom([]string{"1", "2", "3", "host-0"}).Draw(t, "domain")
 	r := placement.Request{Class: rapid.SampledFrom(w.classes).Draw(t, "class"), Count: rapid.IntRange(1, 4).Draw(t, "count"), Within: within}
-	rooms := w.rooms(t, &r, within.Key)
+	rooms := w.rooms(&r, within.Key)
 	got := w.native.Place(w.table, []placement.Request{r})[0]
 	w.adopt(t, &r, got.Assignments)
 	there := 0

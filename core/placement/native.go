@@ -25,8 +25,9 @@ func NewNative() *Native { return &Native{} }
 // Place implements Placer.
 func (n *Native) Place(t *host.Table, requests []Request) []Result {
 	results := make([]Result, len(requests))
-	for from, to := 0, 0; from < len(requests); from = to {
-		for to = from + 1; to < len(requests) && requests[from].Unit != 0 && requests[to].Unit == requests[from].Unit; to++ {
+	for from := 0; from < len(requests); {
+		to := from + 1
+		for ; to < len(requests) && requests[from].Unit != 0 && requests[to].Unit == requests[from].Unit; to++ {
 		}
 		if isUnit(requests[from:to]) {
 			copy(results[from:], n.placeUnit(t, requests[from:to]))
@@ -40,6 +41,7 @@ func (n *Native) Place(t *host.Table, requests []Request) []Result {
 				results[i].Reasons.GangSize = requests[i].Count
 			}
 		}
+		from = to
 	}
 	return results
 }

@@ -245,8 +245,12 @@ func describeRefusal(r *placement.Reasons, never bool) string {
 		}
 	}
 	m := fmt.Sprintf("%s: %s", plural(r.Hosts, "host"), strings.Join(parts, ", "))
-	if r.GangLargest > 0 {
-		m += fmt.Sprintf("; room for %d of the gang now", r.GangLargest)
+	switch {
+	case r.GangSize == 0:
+	case r.GangDomain != "":
+		m += fmt.Sprintf("; largest placeable now: %d of %d (in %s)", r.GangLargest, r.GangSize, r.GangDomain)
+	default:
+		m += fmt.Sprintf("; largest placeable now: %d of %d", r.GangLargest, r.GangSize)
 	}
 	if never {
 		m += "; none would take it even if it were empty"

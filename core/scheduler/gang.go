@@ -192,7 +192,8 @@ func (g *gang) finishing() bool { return g.byState[workload.InstanceDone] > 0 }
 
 // starters admits the members that start together, by class.
 func (s *State) starters(g *gang) *placeWork {
-	w := &placeWork{job: g.job, gang: g, generation: g.generation(), together: true}
+	w := &placeWork{job: g.job, gang: g, generation: g.generation(), together: true, admitted: s.started}
+	s.started++
 	for _, c := range g.classes {
 		w.parts = append(w.parts, placePart{class: c})
 	}

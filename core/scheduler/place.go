@@ -20,12 +20,17 @@ type placeWork struct {
 	host       *hostState    // a daemon's; else nil
 	tried      []*shardState // that refused it
 	plan       *planWork     // a dry run instead of a job's work
+	admitted   uint64        // order of gang starts
+	rooms      []shardRoom   // of the shards that refused a gang's start
+	gather     *gather       // of which it asks the shard to for a part
+	to         *shardState
 }
 
 type placePart struct {
 	class     *jobClass
 	instances []uint32
 	refusal   placement.Reasons // of all shards that refused it, together
+	of        int               // with gather: the part of the gang's work
 }
 
 func (w *placeWork) tasks() int {
@@ -57,8 +62,17 @@ func (s *State) outlived(w *placeWork) bool {
 	return w.plan == nil && (s.jobs[w.job.ID] != w.job || (w.gang != nil && w.gang.generation() != w.generation))
 }
 
-// dispatch hands the outbox to the shards: one Place message for each that may take one more.
+// dispatch hands the outbox to the shards.
 func (s *State) dispatch() {
+	s.watchGather()
+	for again := true; again; again = s.dispatchAgain { // a gathering gang asks every shard once
+		s.dispatchAgain = false
+		s.dispatchOutbox()
+	}
+}
+
+// dispatchOutbox sends one Place message to each shard that may take one more.
+func (s *State) dispatchOutbox() {
 	type load struct {
 		batch *batch
 		tasks int
@@ -67,7 +81,7 @@ func (s *State) dispatch() {
 	queue := s.outbox
 	s.outbox, s.outboxed = nil, 0
 	for _, w := range queue {
-		if s.outlived(w) {
+		if s.outlived(w) || (w.gather != nil && s.gathering != w.gather) {
 			continue
 		}
 		sh, busy := s.route(w)
@@ -111,10 +125,17 @@ func (s *State) route(w *placeWork) (best *shardState, busy bool) {
 		}
 		return sh, false
 	}
+	if w.to != nil {
+		return w.to.open()
+	}
 	class := w.parts[0].class
+	home, bound := w.home()
+	if home != nil && home.ready && !slices.Contains(w.tried, home) {
+		return home.open()
+	}
 	most := int64(-1)
 	for _, sh := range s.shards {
-		if !sh.ready || slices.Contains(w.tried, sh) || !mayUse(class, sh) {
+		if !sh.ready || slices.Contains(w.tried, sh) || !mayUse(class, sh) || (bound && !w.joinsIn(sh)) {
 			continue
 		}
 		if sh.busy() {
@@ -145,9 +166,15 @@ func (s *State) sendBatch(b *batch) {
 	b.shard.inFlight++
 	s.setTimer(timer{at: s.now + int64(batchTimeout), kind: timerBatch, batch: b.id})
 	m := shard.Place{Epoch: b.shard.epoch, Batch: b.id}
-	for _, w := range b.work {
+	for n, w := range b.work {
 		for _, p := range w.parts {
-			r := shard.PlaceRequest{Class: p.class.class, Count: len(p.instances), Gang: w.together, Seed: s.cfg.Seed, DryRun: w.plan != nil}
+			r := shard.PlaceRequest{
+				Class: p.class.class, Count: len(p.instances), Gang: w.together, Seed: s.cfg.Seed, DryRun: w.plan != nil, Within: w.within(),
+				Want: w.want(p),
+			}
+			if w.together && w.plan == nil {
+				r.Unit = uint32(n) + 1
+			}
 			if w.host != nil {
 				r.Host = w.host.ID
 			}
@@ -180,6 +207,8 @@ func (s *State) placed(sh *shardState, r *shard.Placed) {
 			}
 		case w.plan != nil:
 			s.planned(sh, w, results)
+		case w.gather != nil:
+			s.gatherPlaced(sh, w, results)
 		case w.together:
 			s.gangPlaced(sh, w, results)
 		default:
@@ -226,7 +255,7 @@ func (s *State) workPlaced(sh *shardState, w *placeWork, r *shard.PlaceResult) {
 		for len(rest) > 0 && w.job.tasks[rest[0]].state != workload.InstanceAdmitted {
 			rest = rest[1:] // stopped meanwhile
 		}
-		if len(rest) == 0 || h == nil || h.shard != sh || (w.host != nil && w.host != w.job.tasks[rest[0]].host) {
+		if len(rest) == 0 || h == nil || h.shard != sh || !w.allows(h) || (w.host != nil && w.host != w.job.tasks[rest[0]].host) {
 			sh.releases = append(sh.releases, a.Lease)
 			continue
 		}
@@ -257,6 +286,7 @@ func (s *State) gangPlaced(sh *shardState, w *placeWork, results []shard.PlaceRe
 			whole = whole && h != nil && h.shard == sh
 		}
 	}
+	whole = whole && s.stayTogether(w, results)
 	if !whole || !wanted {
 		for n := range results {
 			sh.giveBack(results[n].Assignments)
@@ -271,6 +301,7 @@ func (s *State) gangPlaced(sh *shardState, w *placeWork, results []shard.PlaceRe
 			return
 		}
 		w.tried = append(w.tried, sh)
+		w.noteRoom(sh, results)
 		s.enqueue(w)
 		return
 	}
@@ -296,7 +327,9 @@ func (p *placePart) noteRefusal(r *shard.PlaceResult) {
 	for n, hosts := range r.Reasons.Counts {
 		p.refusal.Counts[n] += hosts
 	}
-	p.refusal.GangLargest = max(p.refusal.GangLargest, r.Reasons.GangLargest)
+	if p.refusal.GangSize = max(p.refusal.GangSize, r.Reasons.GangSize); r.Reasons.GangLargest > p.refusal.GangLargest {
+		p.refusal.GangLargest, p.refusal.GangDomain = r.Reasons.GangLargest, r.Reasons.GangDomain
+	}
 }
 
 // refused settles work that no shard took: it is PENDING again, eats no entitlement, and asks again when there is a chance.
@@ -305,6 +338,17 @@ func (s *State) refused(w *placeWork) {
 		s.planRefused(w)
 		return
 	}
+	switch {
+	case w.gather != nil: // the shard that it was to ask is gone
+		s.scatter(w.gather)
+	case !s.mayGather(w):
+		s.refuse(w)
+	}
+}
+
+// refuse makes work wait that found no host.
+func (s *State) refuse(w *placeWork) {
+	w.sumRooms()
 	for n := range w.parts {
 		p := &w.parts[n]
 		s.unadmit(w.job, p.instances)

@@ -126,7 +126,12 @@ type State struct {
 	batches   map[uint64]*batch
 	nextBatch uint64
 	outbox    []*placeWork
-	outboxed  int // tasks in outbox
+	gathering *gather      // the one gang that is gathering; nil: none
+	gathers   []*placeWork // gangs that wait for their turn, in the order of admission
+	started   uint64       // starts of gangs admitted so far
+	// dispatchAgain asks for another walk over the outbox: a gang began to gather during the last.
+	dispatchAgain bool
+	outboxed      int // tasks in outbox
 
 	accounts accounting
 

@@ -19,6 +19,7 @@ const (
 	timerBatch // a batch without its answer
 	timerHost  // a host that left may be forgotten
 	timerQueue // somebody in a queue loses patience
+	timerGather
 )
 
 // timer is a reminder. It is never cancelled: when it fires, its handler looks whether it still means anything.
@@ -34,6 +35,7 @@ type timer struct {
 	host     *hostState
 	key      *IdempotencyRecord
 	queue    *poolQueue
+	gather   *gather
 }
 
 func (t *timer) before(o *timer) bool { return t.at < o.at || (t.at == o.at && t.order < o.order) }
@@ -158,6 +160,8 @@ func (s *State) fireTimers() {
 			s.retryClass(t.class)
 		case timerBatch:
 			s.batchTimedOut(t.batch)
+		case timerGather:
+			s.gatherTimedOut(t.gather)
 		case timerHost:
 			s.forgetHost(t.host)
 		case timerQueue:
