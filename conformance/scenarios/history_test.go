@@ -194,7 +194,9 @@ func (h *history) mend() {
 		for _, host := range slices.Clone(h.w.clusters[name].hosts) {
 			h.do("undrain %s/%s", name, host.Name)
 		}
-		h.do("host %s r1.new%s=100000:100000:16", name, name)
+		for _, rack := range []string{"r1", "r2", "r3", "x"} { // a gang may have to grow where it is
+			h.do("host %s %s.new%s=100000:100000:16", name, rack, name)
+		}
 		c := h.w.clusters[name]
 		for _, id := range c.order { // what was muted speaks at last
 			if r := c.runs[id]; !r.acked && !r.status.State.Traits().Terminal {
