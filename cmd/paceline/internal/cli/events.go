@@ -112,7 +112,7 @@ func (a *app) cursor(ctx context.Context, c *client.Client, job string) (string,
 
 func (a *app) jobExit(state pacelinev1.JobState) error {
 	if state == pacelinev1.JobState_JOB_STATE_FAILED {
-		return silently(ExitFailure)
+		return silently()
 	}
 	return nil
 }

@@ -46,8 +46,8 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() error { return f.err }
 
-// silently ends the command with a code; the output has said why.
-func silently(code int) error { return &failure{code: code} }
+// silently ends the command with ExitFailure; the output has said why.
+func silently() error { return &failure{code: ExitFailure} }
 
 // usage is a wrong command line.
 func usage(cmd *cobra.Command, err error) error {

@@ -454,6 +454,46 @@ func (c *fakePools) ListPools(_ context.Context, r *connect.Request[pacelinev1.L
 	return connect.NewResponse(response), nil
 }
 
+func (c *fakePools) MovePool(_ context.Context, r *connect.Request[pacelinev1.MovePoolRequest]) (*connect.Response[pacelinev1.MovePoolResponse], error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pools {
+		if p.GetSpec().GetPath() == r.Msg.GetPool() {
+			p.Spec.Path = r.Msg.GetNewPath()
+			return connect.NewResponse(&pacelinev1.MovePoolResponse{Pool: proto.CloneOf(p)}), nil
+		}
+	}
+	return nil, refuse(connect.CodeNotFound, "", nil, "there is no pool %s", r.Msg.GetPool())
+}
+
+// PlanPool answers by the last edit: an apply takes from /default what it reserves, a deletion of a pool that is not there fails.
+func (c *fakePools) PlanPool(_ context.Context, r *connect.Request[pacelinev1.PlanPoolRequest]) (*connect.Response[pacelinev1.PlanPoolResponse], error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	response := &pacelinev1.PlanPoolResponse{}
+	for i, edit := range r.Msg.GetEdits() {
+		switch edit := edit.GetEdit().(type) {
+		case *pacelinev1.PoolEdit_Apply:
+			if edit.Apply.GetShare() == 13 {
+				return nil, refuse(connect.CodeFailedPrecondition, "", []*pacelinev1.FieldViolation{{Field: fmt.Sprintf("edits[%d].apply.share", i), Message: "brings bad luck"}}, "bad plan")
+			}
+			if slices.ContainsFunc(c.pools, func(p *pacelinev1.Pool) bool { return proto.Equal(p.GetSpec(), edit.Apply) }) {
+				continue
+			}
+			response.Effects = append(response.Effects, &pacelinev1.PoolEffect{Path: edit.Apply.GetPath(), Changed: true, EntitlementAfter: edit.Apply.GetReservation()},
+				&pacelinev1.PoolEffect{
+					Id: "p1", Path: "/default", OldPath: "/default", EntitlementBefore: amounts(4000, 8192), EntitlementAfter: amounts(200, 8192), Usage: amounts(500, 1024),
+					OverageAfter: amounts(300, 0), Exposed: []*pacelinev1.ExposedJob{{Job: "j1", Name: "batch", Owner: "ann", Priority: -1, Instances: 2, Usage: amounts(500, 1024)}},
+				})
+		case *pacelinev1.PoolEdit_Move:
+			response.Effects = append(response.Effects, &pacelinev1.PoolEffect{Id: "p2", Path: edit.Move.GetNewPath(), OldPath: edit.Move.GetPool(), Changed: true})
+		case *pacelinev1.PoolEdit_Delete:
+			return nil, refuse(connect.CodeNotFound, "list the pools", nil, "there is no pool %s", edit.Delete.GetPool())
+		}
+	}
+	return connect.NewResponse(response), nil
+}
+
 func (c *fakePools) DeletePool(_ context.Context, r *connect.Request[pacelinev1.DeletePoolRequest]) (*connect.Response[pacelinev1.DeletePoolResponse], error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

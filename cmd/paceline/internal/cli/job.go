@@ -173,7 +173,7 @@ Exit code 0: nothing would change. 1: there are changes. 255: the plan could not
 				return &failure{code: ExitPlanError, err: f.err, hint: f.hint}
 			}
 			if changes {
-				return silently(ExitFailure)
+				return silently()
 			}
 			return nil
 		},

@@ -19,7 +19,7 @@ const poolHelp = `Pools share the capacity of a cell. Each has a reservation tha
 is spare. A pool is named by its path, as in /prod/ads, or its id; / is the whole cell.`
 
 func (a *app) poolCommand() *cobra.Command {
-	return noun("pool", "Show and edit resource pools", poolHelp, a.poolTree(), a.poolGet(), a.poolApply(), a.poolDelete(),
+	return noun("pool", "Show and edit resource pools", poolHelp, a.poolTree(), a.poolGet(), a.poolApply(), a.poolPlan(), a.poolMove(), a.poolDelete(),
 		a.poolUsage(), a.poolReport())
 }
 
@@ -62,9 +62,7 @@ func (a *app) applyPools(ctx context.Context, documents []jobfile.Document[*pace
 		return err
 	}
 	defer c.Close()
-	slices.SortStableFunc(documents, func(x, y jobfile.Document[*pacelinev1.PoolSpec]) int {
-		return strings.Count(x.Message.GetPath(), "/") - strings.Count(y.Message.GetPath(), "/")
-	})
+	sortPools(documents)
 	var pools []*pacelinev1.Pool
 	for i := range documents {
 		answer, err := call(ctx, c.Pools.ApplyPool, &pacelinev1.ApplyPoolRequest{Spec: documents[i].Message, ExpectedVersion: version})
@@ -105,7 +103,7 @@ func (a *app) poolTree() *cobra.Command {
 		Aliases: []string{"list", "ls"},
 		Short:   "Show pools with what they may use and what they use",
 		Long: `Show the tree of pools. USED is what runs hold; ENTITLED is what the pool may use now, of its reservation and of what others leave;
-RESERVED is what it is guaranteed. -o wide adds demand and limits.`,
+RESERVED is what it is guaranteed. -o wide adds demand, limits, what one owner may use, revocable work, and the order of the queue.`,
 		Example: `  paceline pool tree
   paceline pool tree /prod -o wide --watch`,
 		Args:              args(cobra.MaximumNArgs(1)),
@@ -185,8 +183,20 @@ func poolColumns(pools []*pacelinev1.Pool) output.Columns[*pacelinev1.Pool] {
 					return output.Dash
 				}
 				return output.Quantity(name, amount(p.GetSpec().GetLimit(), name))
-			}})
+			}},
+			output.Column[pool]{Header: "PER OWNER", Wide: true, Value: func(p pool) string {
+				if !present(p.GetSpec().GetUserLimit(), name) {
+					return output.Dash
+				}
+				return output.Quantity(name, amount(p.GetSpec().GetUserLimit(), name))
+			}},
+			output.Column[pool]{Header: "REVOCABLE", Wide: true, Value: cell(pool.GetRevocableUsage)})
 	}
+	columns = append(columns,
+		output.Column[pool]{Header: "ORDER", Wide: true, Value: func(p pool) string { return output.OrDash(p.GetSpec().GetQueue().GetOrder()) }},
+		output.Column[pool]{Header: "BACKFILL", Wide: true, Value: func(p pool) string { return output.OrDash(p.GetSpec().GetQueue().GetBackfill()) }},
+		output.Column[pool]{Header: "CONTROLLERS", Wide: true, Value: func(p pool) string { return percentage(p.GetSpec().GetControllerPercent()) }},
+	)
 	columns = append(columns,
 		output.Column[pool]{Header: "JOBS", Value: func(p pool) string { return number(p.GetJobs()) }},
 		output.Column[pool]{Header: "WAITING", Value: func(p pool) string { return number(p.GetWaiting()) }},
@@ -194,6 +204,14 @@ func poolColumns(pools []*pacelinev1.Pool) output.Columns[*pacelinev1.Pool] {
 		output.Column[pool]{Header: "ID", Wide: true, Value: pool.GetId},
 	)
 	return output.Columns[pool]{Columns: columns, Name: poolPath}
+}
+
+// percentage writes a bound; 0 is none.
+func percentage(n uint32) string {
+	if n == 0 {
+		return output.Dash
+	}
+	return fmt.Sprintf("%d%%", n)
 }
 
 func shareOf(p *pacelinev1.Pool) string {
@@ -232,8 +250,9 @@ func treeNames(pools []*pacelinev1.Pool) map[string]string {
 func (a *app) poolGet() *cobra.Command {
 	var spec bool
 	cmd := &cobra.Command{
-		Use:   "get POOL",
-		Short: "Show one pool",
+		Use:     "get POOL",
+		Aliases: []string{"describe"},
+		Short:   "Show one pool",
 		Example: `  paceline pool get /prod/ads
   paceline pool get /prod/ads --spec > ads.yaml`,
 		Args:              args(cobra.ExactArgs(1)),
@@ -265,38 +284,6 @@ func (a *app) poolGet() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&spec, "spec", false, "only its spec, as a file that 'pool apply' reads")
 	return cmd
-}
-
-func (a *app) describePool(p *output.Printer, pool *pacelinev1.Pool) error {
-	var f facts
-	f.add("Pool", "%s", poolPath(pool))
-	f.add("Id", "%s", pool.GetId())
-	kind := first(pool.GetSpec().GetKind(), "elastic")
-	if pool.GetSpec().GetReserveRest() {
-		kind += ", reserves what its siblings leave"
-	}
-	f.add("Kind", "%s", kind)
-	f.add("Share", "%s", shareOf(pool))
-	f.add("Jobs", "%d, %d waiting", pool.GetJobs(), pool.GetWaiting())
-	f.add("Version", "%d", pool.GetVersion())
-	f.add("Made", "%s", a.since(pool.GetCreateTime()))
-	f.add("Changed", "%s", a.since(pool.GetUpdateTime()))
-	if err := f.write(p); err != nil {
-		return err
-	}
-	rows := [][]string{{"RESOURCE", "USED", "NOT PREEMPTIBLE", "ENTITLED", "RESERVED", "LIMIT", "DEMAND"}}
-	for _, name := range resources(pool.GetReservation(), pool.GetEntitlement(), pool.GetUsage(), pool.GetDemand(), pool.GetSpec().GetLimit()) {
-		limit := output.Dash
-		if present(pool.GetSpec().GetLimit(), name) {
-			limit = output.Quantity(name, amount(pool.GetSpec().GetLimit(), name))
-		}
-		rows = append(rows, []string{
-			resourceTitle(name), output.Quantity(name, amount(pool.GetUsage(), name)),
-			output.Quantity(name, amount(pool.GetNonPreemptibleUsage(), name)), output.Quantity(name, amount(pool.GetEntitlement(), name)),
-			output.Quantity(name, amount(pool.GetReservation(), name)), limit, output.Quantity(name, amount(pool.GetDemand(), name)),
-		})
-	}
-	return table(p, "Resources:", rows)
 }
 
 func (a *app) poolDelete() *cobra.Command {

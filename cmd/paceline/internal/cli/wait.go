@@ -65,7 +65,7 @@ func (a *app) await(ctx context.Context, c *client.Client, jobs []*pacelinev1.Jo
 		}
 	}
 	if bad {
-		return silently(ExitFailure)
+		return silently()
 	}
 	return nil
 }
