@@ -127,7 +127,7 @@ func (w *world) command(f []string) string {
 		return w.submit(f[0], args)
 	case "stop", "delete", "restart", "drain", "undrain", "pool", "delete-pool", "move-pool":
 		return w.mutate(f[0], args)
-	case "jobs", "tasks", "pools", "hosts", "ledgers", "clusters", "owners", "explain", "changes":
+	case "jobs", "tasks", "pools", "hosts", "ledgers", "clusters", "owners", "explain", "changes", "gangs":
 		return w.show(f[0], args)
 	}
 	w.fatal(fmt.Sprintf("unknown command %q", f[0]))

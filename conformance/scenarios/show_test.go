@@ -27,6 +27,8 @@ func (w *world) show(what string, a arguments) string {
 		return w.showClusters(a.word(w, 0))
 	case "hosts":
 		return w.showHosts()
+	case "gangs":
+		return w.showGangs(a.word(w, 0))
 	case "explain":
 		return w.showExplanation(a.word(w, 0))
 	}
@@ -146,6 +148,19 @@ func (w *world) showExplanation(name string) string {
 		if r.StartBy != 0 {
 			fmt.Fprintf(&out, "  starts in %v if run times are right\n", time.Duration(r.StartBy-w.now))
 		}
+	}
+	return out.String()
+}
+
+func (w *world) showGangs(name string) string {
+	var out strings.Builder
+	e, _ := w.state.Reader().Explain(w.job(name).ID)
+	for _, g := range e.Gangs {
+		fmt.Fprintf(&out, "%s generation %d failures %d: %d of %d, at least %d", g.Name, g.Generation, g.Failures, g.Present, g.Size, g.Min)
+		if g.Ending {
+			out.WriteString(", ending")
+		}
+		out.WriteString("\n")
 	}
 	return out.String()
 }

@@ -84,6 +84,9 @@ func taskToWire(job *scheduler.JobView, t *scheduler.TaskView, names *resource.N
 		Reason: reasonToWire(t.Reason), Message: t.Message, ConfigVersion: uint64(t.Config), Failures: t.Failures, StateTime: timeToWire(t.Since),
 		Needs: spec.FromVector(t.Needs, names),
 	}
+	if t.Gang != nil {
+		out.Gang = &pacelinev1.GangMember{Gang: gangToWire(t.Gang), Rank: t.Rank}
+	}
 	if t.Run == 0 {
 		out.ConfigVersion = uint64(job.Config)
 		return out
@@ -108,6 +111,12 @@ func taskToWire(job *scheduler.JobView, t *scheduler.TaskView, names *resource.N
 		out.Run.Devices = append(out.Run.Devices, uint32(bits.TrailingZeros(set)))
 	}
 	return out
+}
+
+func gangToWire(g *scheduler.GangView) *pacelinev1.Gang {
+	return &pacelinev1.Gang{
+		Name: g.Name, Generation: g.Generation, Failures: g.Failures, Present: g.Present, MinSize: g.Min, Size: g.Size, Ending: g.Ending,
+	}
 }
 
 // runOf is the id of a task's present or last run.
@@ -140,7 +149,7 @@ func pendingReasonToWire(r *scheduler.PendingReason) *pacelinev1.Pending {
 	out := &pacelinev1.Pending{
 		Reason: pendingToWire(r.Kind), Instances: count(r.Instances), Message: r.Message, Resource: r.Resource, Needed: r.Needed,
 		Available: r.Available, Hosts: count(r.Hosts.Hosts), GangLargest: count(r.Hosts.GangLargest), QueueAhead: count(r.Position),
-		RetryTime: timeToWire(r.NotBefore),
+		RetryTime: timeToWire(r.NotBefore), GangSize: count(r.Hosts.GangSize), GangDomain: r.Hosts.GangDomain,
 	}
 	for reason, hosts := range r.Hosts.Counts {
 		if hosts > 0 {
@@ -155,6 +164,9 @@ func explanationToWire(e *scheduler.Explanation, names *resource.Names) *pacelin
 	out := &pacelinev1.Explanation{
 		Job: summaryToWire(&e.Job), Dominant: pendingToWire(e.Dominant), QueuePosition: count(e.Position), QueueLength: count(e.Queued),
 		PoolEntitlement: spec.FromVector(e.Pool.Entitlement, names), PoolUsage: spec.FromVector(e.Pool.Usage, names),
+	}
+	for i := range e.Gangs {
+		out.Gangs = append(out.Gangs, gangToWire(&e.Gangs[i]))
 	}
 	for i := range e.Reasons {
 		out.Reasons = append(out.Reasons, pendingReasonToWire(&e.Reasons[i]))

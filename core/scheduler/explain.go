@@ -27,16 +27,20 @@ func (r Reader) Explain(id workload.JobID) (Explanation, bool) {
 			e.Position = ahead + 1
 		}
 	}
+	for _, g := range j.gangs {
+		e.Gangs = append(e.Gangs, g.view())
+	}
 	if j.State.Terminal() || j.Goal != GoalRun {
 		return e, true
 	}
 	for _, c := range j.classes {
 		e.Reasons = append(e.Reasons, s.whyWaiting(c)...)
 	}
+	e.Reasons = mergeReasons(e.Reasons)
 	e.Reasons = append(e.Reasons, j.whyBackingOff()...)
 	if n := int(j.byState[workload.InstanceAdmitted]); n > 0 {
 		e.Reasons = append(e.Reasons, PendingReason{
-			Kind: PendingBeingPlaced, Instances: n, Message: "a shard is looking for hosts",
+			Kind: PendingBeingPlaced, Instances: n, Message: s.whyAdmitted(j),
 		})
 	}
 	if j.daemonHome != nil && len(j.tasks) == 0 {
@@ -47,6 +51,32 @@ func (r Reader) Explain(id workload.JobID) (Explanation, bool) {
 		e.Dominant = e.Reasons[0].Kind
 	}
 	return e, true
+}
+
+// mergeReasons makes one of neighbours that say the same: a job may have a thousand gangs.
+func mergeReasons(list []PendingReason) []PendingReason {
+	kept := list[:0]
+	for _, r := range list {
+		if n := len(kept) - 1; n >= 0 && kept[n].Kind == r.Kind && kept[n].Message == r.Message {
+			kept[n].Instances += r.Instances
+		} else {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// whyAdmitted says who is at work for instances that were admitted.
+func (s *State) whyAdmitted(j *job) string {
+	if g := s.gathering; g != nil && g.work.job == j {
+		return fmt.Sprintf("a gang gathers over shards: %d of %d members have found a host", len(g.held), g.work.tasks())
+	}
+	for _, w := range s.gathers {
+		if w.job == j {
+			return "a gang has to gather over shards, and another one does so now"
+		}
+	}
+	return "a shard is looking for hosts"
 }
 
 // offers reports whether the class is what stands in the queue.

@@ -167,6 +167,12 @@ func (w *placeWork) bestCluster() (best []shardRoom, name string) {
 	return best, name
 }
 
+func (g *gang) view() GangView {
+	return GangView{
+		Gang: g.Gang, GangLife: GangLife{Generation: g.generation(), Failures: g.failures()}, Present: g.present(), Ending: g.ending,
+	}
+}
+
 // open returns the shard if it may be given work now; busy says that it may be later.
 func (sh *shardState) open() (open *shardState, busy bool) {
 	switch {

@@ -207,6 +207,11 @@ func (s *State) jobView(j *job) JobView {
 func (s *State) taskView(j *job, i uint32) TaskView {
 	v := TaskView{TaskRecord: j.taskRecord(i), Needs: *j.needs(i)}
 	v.State = j.tasks[i].state
+	if g := j.gangOf(i); g != nil {
+		view := g.view()
+		v.Gang = &view
+		v.Rank, _ = g.Rank(i)
+	}
 	if h := j.tasks[i].host; h != nil {
 		v.HostName, v.Cluster = h.Name, h.Cluster
 	}

@@ -27,6 +27,16 @@ type (
 		HostName string
 		Cluster  string
 		Needs    resource.Vector
+		Gang     *GangView // nil: it is in none
+		Rank     uint32    // in the gang
+	}
+
+	// GangView is one gang.
+	GangView struct {
+		workload.Gang
+		GangLife
+		Present uint32 // members that run and are not being ended, or have succeeded
+		Ending  bool   // this generation is being ended
 	}
 
 	// PoolView is a pool with its ledgers.
@@ -143,6 +153,7 @@ type Explanation struct {
 	Pool     PoolView
 	Dominant PendingKind // 0: nothing waits
 	Reasons  []PendingReason
+	Gangs    []GangView
 	Position int // in its pool's queue, from 1; 0: not queued
 	Queued   int // entries in the queue
 }

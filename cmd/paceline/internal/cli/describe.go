@@ -195,12 +195,39 @@ func (a *app) describeExplanation(p *output.Printer, e *pacelinev1.Explanation) 
 	if err := table(p, "Why instances wait:", rows); err != nil {
 		return err
 	}
+	if err := gangTable(p, e.GetGangs()); err != nil {
+		return err
+	}
 	for _, r := range e.GetReasons() {
 		if err := refusals(p, r); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// gangTable writes where the gangs of a job stand, as far as somebody reads on.
+func gangTable(p *output.Printer, gangs []*pacelinev1.Gang) error {
+	const most = 20
+	if len(gangs) == 0 {
+		return nil
+	}
+	rows := [][]string{{"GANG", "GENERATION", "PRESENT", "FAILURES"}}
+	for _, g := range gangs[:min(len(gangs), most)] {
+		present := fmt.Sprintf("%d of %d", g.GetPresent(), g.GetSize())
+		switch {
+		case g.GetEnding():
+			present += ", being ended"
+		case g.GetMinSize() < g.GetSize():
+			present += fmt.Sprintf(", at least %d", g.GetMinSize())
+		}
+		rows = append(rows, []string{g.GetName(), number(g.GetGeneration()), present, number(g.GetFailures())})
+	}
+	title := "Gangs:"
+	if len(gangs) > most {
+		title = fmt.Sprintf("Gangs, the first %d of %d:", most, len(gangs))
+	}
+	return table(p, title, rows)
 }
 
 // refusals writes for what hosts refused, most frequent first.
@@ -210,8 +237,12 @@ func refusals(p *output.Printer, pending *pacelinev1.Pending) error {
 		rows = append(rows, []string{output.Enum(r.GetReason()), number(r.GetHosts())})
 	}
 	title := output.Plural(pending.GetHosts(), "host") + " looked at:"
-	if pending.GetGangLargest() > 0 {
-		title = fmt.Sprintf("%s looked at, room for %d members:", output.Plural(pending.GetHosts(), "host"), pending.GetGangLargest())
+	if pending.GetGangSize() > 0 {
+		title = fmt.Sprintf("%s looked at, room for %d of %d members", output.Plural(pending.GetHosts(), "host"), pending.GetGangLargest(), pending.GetGangSize())
+		if in := pending.GetGangDomain(); in != "" {
+			title += " in " + in
+		}
+		title += ":"
 	}
 	return table(p, title, rows)
 }

@@ -137,6 +137,9 @@ func (a *app) describeTask(p *output.Printer, answer *pacelinev1.GetTaskResponse
 		f.add("Next try", "%s", output.Clock(a.Now(), t.GetRetryTime()))
 	}
 	f.add("Needs", "%s", quantities(t.GetNeeds()))
+	if g := t.GetGang(); g != nil {
+		f.add("Gang", "%s, rank %d of %d, %d present", g.GetGang().GetName(), g.GetRank(), g.GetGang().GetSize(), g.GetGang().GetPresent())
+	}
 	if r := t.GetRun(); r != nil {
 		f.add("Run", "%s, %s", r.GetId(), output.Enum(r.GetState()))
 		f.add("Host", "%s", hostPath(r.GetCluster(), r.GetHost()))

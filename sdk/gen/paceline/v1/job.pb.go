@@ -582,7 +582,9 @@ type Explanation struct {
 	// What the job's pool may use now.
 	PoolEntitlement *Quantities `protobuf:"bytes,6,opt,name=pool_entitlement,json=poolEntitlement,proto3" json:"pool_entitlement,omitempty"`
 	// What the job's pool uses.
-	PoolUsage     *Quantities `protobuf:"bytes,7,opt,name=pool_usage,json=poolUsage,proto3" json:"pool_usage,omitempty"`
+	PoolUsage *Quantities `protobuf:"bytes,7,opt,name=pool_usage,json=poolUsage,proto3" json:"pool_usage,omitempty"`
+	// The job's gangs, in the order of its spec.
+	Gangs         []*Gang `protobuf:"bytes,60,rep,name=gangs,proto3" json:"gangs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -666,6 +668,168 @@ func (x *Explanation) GetPoolUsage() *Quantities {
 	return nil
 }
 
+func (x *Explanation) GetGangs() []*Gang {
+	if x != nil {
+		return x.Gangs
+	}
+	return nil
+}
+
+// Gang is where one gang of a job stands.
+type Gang struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The group's name; the job's when all of it is one gang.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Counts the times that it was started anew as a whole, from 1.
+	Generation uint32 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Failures so far that count against max_retries.
+	Failures uint32 `protobuf:"varint,3,opt,name=failures,proto3" json:"failures,omitempty"`
+	// Members that it can count on now: those that run and are not being ended, and those that have succeeded.
+	Present uint32 `protobuf:"varint,4,opt,name=present,proto3" json:"present,omitempty"`
+	// How many start together at least.
+	MinSize uint32 `protobuf:"varint,5,opt,name=min_size,json=minSize,proto3" json:"min_size,omitempty"`
+	// How many it has when it is complete.
+	Size uint32 `protobuf:"varint,6,opt,name=size,proto3" json:"size,omitempty"`
+	// Whether this generation is being ended; the next one starts when nobody runs any more.
+	Ending        bool `protobuf:"varint,7,opt,name=ending,proto3" json:"ending,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Gang) Reset() {
+	*x = Gang{}
+	mi := &file_paceline_v1_job_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Gang) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Gang) ProtoMessage() {}
+
+func (x *Gang) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_job_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Gang.ProtoReflect.Descriptor instead.
+func (*Gang) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Gang) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Gang) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Gang) GetFailures() uint32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *Gang) GetPresent() uint32 {
+	if x != nil {
+		return x.Present
+	}
+	return 0
+}
+
+func (x *Gang) GetMinSize() uint32 {
+	if x != nil {
+		return x.MinSize
+	}
+	return 0
+}
+
+func (x *Gang) GetSize() uint32 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Gang) GetEnding() bool {
+	if x != nil {
+		return x.Ending
+	}
+	return false
+}
+
+// GangMember is the place of an instance in its gang. GetTask and ListTasks have the hosts and ports of the others.
+type GangMember struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its gang.
+	Gang *Gang `protobuf:"bytes,1,opt,name=gang,proto3" json:"gang,omitempty"`
+	// Its place among the members, from 0.
+	Rank          uint32 `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GangMember) Reset() {
+	*x = GangMember{}
+	mi := &file_paceline_v1_job_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GangMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GangMember) ProtoMessage() {}
+
+func (x *GangMember) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_job_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GangMember.ProtoReflect.Descriptor instead.
+func (*GangMember) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GangMember) GetGang() *Gang {
+	if x != nil {
+		return x.Gang
+	}
+	return nil
+}
+
+func (x *GangMember) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
 // Pending says why some instances of a job wait.
 type Pending struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -685,19 +849,23 @@ type Pending struct {
 	Hosts uint32 `protobuf:"varint,7,opt,name=hosts,proto3" json:"hosts,omitempty"`
 	// Hosts by the reason for which they refused, most frequent first.
 	Refusals []*HostRefusal `protobuf:"bytes,8,rep,name=refusals,proto3" json:"refusals,omitempty"`
-	// For a refused gang: how many members would have found room.
+	// For a refused gang: how many members would have found room: in all hosts together, or in the best domain where it must stay in one.
 	GangLargest uint32 `protobuf:"varint,9,opt,name=gang_largest,json=gangLargest,proto3" json:"gang_largest,omitempty"`
 	// With PENDING_REASON_QUEUE: how many go first.
 	QueueAhead uint32 `protobuf:"varint,10,opt,name=queue_ahead,json=queueAhead,proto3" json:"queue_ahead,omitempty"`
 	// With PENDING_REASON_BACKING_OFF: when the next try is due.
-	RetryTime     *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=retry_time,json=retryTime,proto3" json:"retry_time,omitempty"`
+	RetryTime *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=retry_time,json=retryTime,proto3" json:"retry_time,omitempty"`
+	// With gang_largest: how many members were to start together.
+	GangSize uint32 `protobuf:"varint,60,opt,name=gang_size,json=gangSize,proto3" json:"gang_size,omitempty"`
+	// With gang_largest, for a gang that must stay in one domain: the domain that would have taken so many.
+	GangDomain    string `protobuf:"bytes,61,opt,name=gang_domain,json=gangDomain,proto3" json:"gang_domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Pending) Reset() {
 	*x = Pending{}
-	mi := &file_paceline_v1_job_proto_msgTypes[5]
+	mi := &file_paceline_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -709,7 +877,7 @@ func (x *Pending) String() string {
 func (*Pending) ProtoMessage() {}
 
 func (x *Pending) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[5]
+	mi := &file_paceline_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -722,7 +890,7 @@ func (x *Pending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pending.ProtoReflect.Descriptor instead.
 func (*Pending) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Pending) GetReason() PendingReason {
@@ -802,6 +970,20 @@ func (x *Pending) GetRetryTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Pending) GetGangSize() uint32 {
+	if x != nil {
+		return x.GangSize
+	}
+	return 0
+}
+
+func (x *Pending) GetGangDomain() string {
+	if x != nil {
+		return x.GangDomain
+	}
+	return ""
+}
+
 // HostRefusal counts hosts that refuse a task for one reason.
 type HostRefusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -815,7 +997,7 @@ type HostRefusal struct {
 
 func (x *HostRefusal) Reset() {
 	*x = HostRefusal{}
-	mi := &file_paceline_v1_job_proto_msgTypes[6]
+	mi := &file_paceline_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +1009,7 @@ func (x *HostRefusal) String() string {
 func (*HostRefusal) ProtoMessage() {}
 
 func (x *HostRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[6]
+	mi := &file_paceline_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +1022,7 @@ func (x *HostRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRefusal.ProtoReflect.Descriptor instead.
 func (*HostRefusal) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HostRefusal) GetReason() RefusalReason {
@@ -885,14 +1067,16 @@ type Task struct {
 	// When it came to its state.
 	StateTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=state_time,json=stateTime,proto3" json:"state_time,omitempty"`
 	// What one run of it needs, overrides included.
-	Needs         *Quantities `protobuf:"bytes,14,opt,name=needs,proto3" json:"needs,omitempty"`
+	Needs *Quantities `protobuf:"bytes,14,opt,name=needs,proto3" json:"needs,omitempty"`
+	// Its place in its gang. Absent: it is in none.
+	Gang          *GangMember `protobuf:"bytes,60,opt,name=gang,proto3" json:"gang,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_paceline_v1_job_proto_msgTypes[7]
+	mi := &file_paceline_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +1088,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[7]
+	mi := &file_paceline_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +1101,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Task) GetJobId() string {
@@ -1011,6 +1195,13 @@ func (x *Task) GetNeeds() *Quantities {
 	return nil
 }
 
+func (x *Task) GetGang() *GangMember {
+	if x != nil {
+		return x.Gang
+	}
+	return nil
+}
+
 // Run is one run of an instance on one host.
 type Run struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1056,7 +1247,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_paceline_v1_job_proto_msgTypes[8]
+	mi := &file_paceline_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1259,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[8]
+	mi := &file_paceline_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1272,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Run) GetId() string {
@@ -1223,7 +1414,7 @@ type AssignedPort struct {
 
 func (x *AssignedPort) Reset() {
 	*x = AssignedPort{}
-	mi := &file_paceline_v1_job_proto_msgTypes[9]
+	mi := &file_paceline_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1426,7 @@ func (x *AssignedPort) String() string {
 func (*AssignedPort) ProtoMessage() {}
 
 func (x *AssignedPort) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[9]
+	mi := &file_paceline_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1439,7 @@ func (x *AssignedPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedPort.ProtoReflect.Descriptor instead.
 func (*AssignedPort) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AssignedPort) GetName() string {
@@ -1329,7 +1520,7 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	"\x06killed\x18\t \x01(\rR\x06killed\x12\x1c\n" +
 	"\tpreempted\x18\n" +
 	" \x01(\rR\tpreempted\x12\x12\n" +
-	"\x04lost\x18\v \x01(\rR\x04lost\"\xe6\x02\n" +
+	"\x04lost\x18\v \x01(\rR\x04lost\"\x8f\x03\n" +
 	"\vExplanation\x12)\n" +
 	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\x126\n" +
 	"\bdominant\x18\x02 \x01(\x0e2\x1a.paceline.v1.PendingReasonR\bdominant\x12.\n" +
@@ -1338,7 +1529,22 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	"\fqueue_length\x18\x05 \x01(\rR\vqueueLength\x12B\n" +
 	"\x10pool_entitlement\x18\x06 \x01(\v2\x17.paceline.v1.QuantitiesR\x0fpoolEntitlement\x126\n" +
 	"\n" +
-	"pool_usage\x18\a \x01(\v2\x17.paceline.v1.QuantitiesR\tpoolUsage\"\x92\x03\n" +
+	"pool_usage\x18\a \x01(\v2\x17.paceline.v1.QuantitiesR\tpoolUsage\x12'\n" +
+	"\x05gangs\x18< \x03(\v2\x11.paceline.v1.GangR\x05gangs\"\xb7\x01\n" +
+	"\x04Gang\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\rR\n" +
+	"generation\x12\x1a\n" +
+	"\bfailures\x18\x03 \x01(\rR\bfailures\x12\x18\n" +
+	"\apresent\x18\x04 \x01(\rR\apresent\x12\x19\n" +
+	"\bmin_size\x18\x05 \x01(\rR\aminSize\x12\x12\n" +
+	"\x04size\x18\x06 \x01(\rR\x04size\x12\x16\n" +
+	"\x06ending\x18\a \x01(\bR\x06ending\"G\n" +
+	"\n" +
+	"GangMember\x12%\n" +
+	"\x04gang\x18\x01 \x01(\v2\x11.paceline.v1.GangR\x04gang\x12\x12\n" +
+	"\x04rank\x18\x02 \x01(\rR\x04rank\"\xd0\x03\n" +
 	"\aPending\x122\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1a.paceline.v1.PendingReasonR\x06reason\x12\x1c\n" +
 	"\tinstances\x18\x02 \x01(\rR\tinstances\x12\x18\n" +
@@ -1353,10 +1559,13 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	" \x01(\rR\n" +
 	"queueAhead\x129\n" +
 	"\n" +
-	"retry_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tretryTime\"W\n" +
+	"retry_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tretryTime\x12\x1b\n" +
+	"\tgang_size\x18< \x01(\rR\bgangSize\x12\x1f\n" +
+	"\vgang_domain\x18= \x01(\tR\n" +
+	"gangDomain\"W\n" +
 	"\vHostRefusal\x122\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1a.paceline.v1.RefusalReasonR\x06reason\x12\x14\n" +
-	"\x05hosts\x18\x02 \x01(\rR\x05hosts\"\xed\x03\n" +
+	"\x05hosts\x18\x02 \x01(\rR\x05hosts\"\x9a\x04\n" +
 	"\x04Task\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n" +
 	"\bjob_name\x18\x02 \x01(\tR\ajobName\x12\x12\n" +
@@ -1373,7 +1582,8 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	"retry_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tretryTime\x129\n" +
 	"\n" +
 	"state_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tstateTime\x12-\n" +
-	"\x05needs\x18\x0e \x01(\v2\x17.paceline.v1.QuantitiesR\x05needs\"\x83\x05\n" +
+	"\x05needs\x18\x0e \x01(\v2\x17.paceline.v1.QuantitiesR\x05needs\x12+\n" +
+	"\x04gang\x18< \x01(\v2\x17.paceline.v1.GangMemberR\x04gang\"\x83\x05\n" +
 	"\x03Run\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1e\n" +
 	"\n" +
@@ -1416,72 +1626,77 @@ func file_paceline_v1_job_proto_rawDescGZIP() []byte {
 	return file_paceline_v1_job_proto_rawDescData
 }
 
-var file_paceline_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_paceline_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_paceline_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                   // 0: paceline.v1.Job
 	(*JobSummary)(nil),            // 1: paceline.v1.JobSummary
 	(*InstanceCounts)(nil),        // 2: paceline.v1.InstanceCounts
 	(*RunCounts)(nil),             // 3: paceline.v1.RunCounts
 	(*Explanation)(nil),           // 4: paceline.v1.Explanation
-	(*Pending)(nil),               // 5: paceline.v1.Pending
-	(*HostRefusal)(nil),           // 6: paceline.v1.HostRefusal
-	(*Task)(nil),                  // 7: paceline.v1.Task
-	(*Run)(nil),                   // 8: paceline.v1.Run
-	(*AssignedPort)(nil),          // 9: paceline.v1.AssignedPort
-	nil,                           // 10: paceline.v1.JobSummary.LabelsEntry
-	(*JobSpec)(nil),               // 11: paceline.v1.JobSpec
-	(JobKind)(0),                  // 12: paceline.v1.JobKind
-	(JobState)(0),                 // 13: paceline.v1.JobState
-	(JobGoal)(0),                  // 14: paceline.v1.JobGoal
-	(Reason)(0),                   // 15: paceline.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
-	(PendingReason)(0),            // 17: paceline.v1.PendingReason
-	(*Quantities)(nil),            // 18: paceline.v1.Quantities
-	(RefusalReason)(0),            // 19: paceline.v1.RefusalReason
-	(InstanceState)(0),            // 20: paceline.v1.InstanceState
-	(RunState)(0),                 // 21: paceline.v1.RunState
+	(*Gang)(nil),                  // 5: paceline.v1.Gang
+	(*GangMember)(nil),            // 6: paceline.v1.GangMember
+	(*Pending)(nil),               // 7: paceline.v1.Pending
+	(*HostRefusal)(nil),           // 8: paceline.v1.HostRefusal
+	(*Task)(nil),                  // 9: paceline.v1.Task
+	(*Run)(nil),                   // 10: paceline.v1.Run
+	(*AssignedPort)(nil),          // 11: paceline.v1.AssignedPort
+	nil,                           // 12: paceline.v1.JobSummary.LabelsEntry
+	(*JobSpec)(nil),               // 13: paceline.v1.JobSpec
+	(JobKind)(0),                  // 14: paceline.v1.JobKind
+	(JobState)(0),                 // 15: paceline.v1.JobState
+	(JobGoal)(0),                  // 16: paceline.v1.JobGoal
+	(Reason)(0),                   // 17: paceline.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(PendingReason)(0),            // 19: paceline.v1.PendingReason
+	(*Quantities)(nil),            // 20: paceline.v1.Quantities
+	(RefusalReason)(0),            // 21: paceline.v1.RefusalReason
+	(InstanceState)(0),            // 22: paceline.v1.InstanceState
+	(RunState)(0),                 // 23: paceline.v1.RunState
 }
 var file_paceline_v1_job_proto_depIdxs = []int32{
 	1,  // 0: paceline.v1.Job.summary:type_name -> paceline.v1.JobSummary
-	11, // 1: paceline.v1.Job.spec:type_name -> paceline.v1.JobSpec
-	5,  // 2: paceline.v1.Job.pending:type_name -> paceline.v1.Pending
-	10, // 3: paceline.v1.JobSummary.labels:type_name -> paceline.v1.JobSummary.LabelsEntry
-	12, // 4: paceline.v1.JobSummary.kind:type_name -> paceline.v1.JobKind
-	13, // 5: paceline.v1.JobSummary.state:type_name -> paceline.v1.JobState
-	14, // 6: paceline.v1.JobSummary.goal:type_name -> paceline.v1.JobGoal
-	15, // 7: paceline.v1.JobSummary.reason:type_name -> paceline.v1.Reason
+	13, // 1: paceline.v1.Job.spec:type_name -> paceline.v1.JobSpec
+	7,  // 2: paceline.v1.Job.pending:type_name -> paceline.v1.Pending
+	12, // 3: paceline.v1.JobSummary.labels:type_name -> paceline.v1.JobSummary.LabelsEntry
+	14, // 4: paceline.v1.JobSummary.kind:type_name -> paceline.v1.JobKind
+	15, // 5: paceline.v1.JobSummary.state:type_name -> paceline.v1.JobState
+	16, // 6: paceline.v1.JobSummary.goal:type_name -> paceline.v1.JobGoal
+	17, // 7: paceline.v1.JobSummary.reason:type_name -> paceline.v1.Reason
 	2,  // 8: paceline.v1.JobSummary.instance_counts:type_name -> paceline.v1.InstanceCounts
 	3,  // 9: paceline.v1.JobSummary.run_counts:type_name -> paceline.v1.RunCounts
-	16, // 10: paceline.v1.JobSummary.create_time:type_name -> google.protobuf.Timestamp
-	16, // 11: paceline.v1.JobSummary.start_time:type_name -> google.protobuf.Timestamp
-	16, // 12: paceline.v1.JobSummary.end_time:type_name -> google.protobuf.Timestamp
-	16, // 13: paceline.v1.JobSummary.deadline:type_name -> google.protobuf.Timestamp
+	18, // 10: paceline.v1.JobSummary.create_time:type_name -> google.protobuf.Timestamp
+	18, // 11: paceline.v1.JobSummary.start_time:type_name -> google.protobuf.Timestamp
+	18, // 12: paceline.v1.JobSummary.end_time:type_name -> google.protobuf.Timestamp
+	18, // 13: paceline.v1.JobSummary.deadline:type_name -> google.protobuf.Timestamp
 	1,  // 14: paceline.v1.Explanation.job:type_name -> paceline.v1.JobSummary
-	17, // 15: paceline.v1.Explanation.dominant:type_name -> paceline.v1.PendingReason
-	5,  // 16: paceline.v1.Explanation.reasons:type_name -> paceline.v1.Pending
-	18, // 17: paceline.v1.Explanation.pool_entitlement:type_name -> paceline.v1.Quantities
-	18, // 18: paceline.v1.Explanation.pool_usage:type_name -> paceline.v1.Quantities
-	17, // 19: paceline.v1.Pending.reason:type_name -> paceline.v1.PendingReason
-	6,  // 20: paceline.v1.Pending.refusals:type_name -> paceline.v1.HostRefusal
-	16, // 21: paceline.v1.Pending.retry_time:type_name -> google.protobuf.Timestamp
-	19, // 22: paceline.v1.HostRefusal.reason:type_name -> paceline.v1.RefusalReason
-	20, // 23: paceline.v1.Task.state:type_name -> paceline.v1.InstanceState
-	15, // 24: paceline.v1.Task.reason:type_name -> paceline.v1.Reason
-	8,  // 25: paceline.v1.Task.run:type_name -> paceline.v1.Run
-	16, // 26: paceline.v1.Task.retry_time:type_name -> google.protobuf.Timestamp
-	16, // 27: paceline.v1.Task.state_time:type_name -> google.protobuf.Timestamp
-	18, // 28: paceline.v1.Task.needs:type_name -> paceline.v1.Quantities
-	21, // 29: paceline.v1.Run.state:type_name -> paceline.v1.RunState
-	15, // 30: paceline.v1.Run.reason:type_name -> paceline.v1.Reason
-	9,  // 31: paceline.v1.Run.ports:type_name -> paceline.v1.AssignedPort
-	16, // 32: paceline.v1.Run.place_time:type_name -> google.protobuf.Timestamp
-	16, // 33: paceline.v1.Run.start_time:type_name -> google.protobuf.Timestamp
-	16, // 34: paceline.v1.Run.end_time:type_name -> google.protobuf.Timestamp
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	19, // 15: paceline.v1.Explanation.dominant:type_name -> paceline.v1.PendingReason
+	7,  // 16: paceline.v1.Explanation.reasons:type_name -> paceline.v1.Pending
+	20, // 17: paceline.v1.Explanation.pool_entitlement:type_name -> paceline.v1.Quantities
+	20, // 18: paceline.v1.Explanation.pool_usage:type_name -> paceline.v1.Quantities
+	5,  // 19: paceline.v1.Explanation.gangs:type_name -> paceline.v1.Gang
+	5,  // 20: paceline.v1.GangMember.gang:type_name -> paceline.v1.Gang
+	19, // 21: paceline.v1.Pending.reason:type_name -> paceline.v1.PendingReason
+	8,  // 22: paceline.v1.Pending.refusals:type_name -> paceline.v1.HostRefusal
+	18, // 23: paceline.v1.Pending.retry_time:type_name -> google.protobuf.Timestamp
+	21, // 24: paceline.v1.HostRefusal.reason:type_name -> paceline.v1.RefusalReason
+	22, // 25: paceline.v1.Task.state:type_name -> paceline.v1.InstanceState
+	17, // 26: paceline.v1.Task.reason:type_name -> paceline.v1.Reason
+	10, // 27: paceline.v1.Task.run:type_name -> paceline.v1.Run
+	18, // 28: paceline.v1.Task.retry_time:type_name -> google.protobuf.Timestamp
+	18, // 29: paceline.v1.Task.state_time:type_name -> google.protobuf.Timestamp
+	20, // 30: paceline.v1.Task.needs:type_name -> paceline.v1.Quantities
+	6,  // 31: paceline.v1.Task.gang:type_name -> paceline.v1.GangMember
+	23, // 32: paceline.v1.Run.state:type_name -> paceline.v1.RunState
+	17, // 33: paceline.v1.Run.reason:type_name -> paceline.v1.Reason
+	11, // 34: paceline.v1.Run.ports:type_name -> paceline.v1.AssignedPort
+	18, // 35: paceline.v1.Run.place_time:type_name -> google.protobuf.Timestamp
+	18, // 36: paceline.v1.Run.start_time:type_name -> google.protobuf.Timestamp
+	18, // 37: paceline.v1.Run.end_time:type_name -> google.protobuf.Timestamp
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_job_proto_init() }
@@ -1492,14 +1707,14 @@ func file_paceline_v1_job_proto_init() {
 	file_paceline_v1_job_spec_proto_init()
 	file_paceline_v1_resource_proto_init()
 	file_paceline_v1_state_proto_init()
-	file_paceline_v1_job_proto_msgTypes[8].OneofWrappers = []any{}
+	file_paceline_v1_job_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_job_proto_rawDesc), len(file_paceline_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
