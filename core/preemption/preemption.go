@@ -1,0 +1,158 @@
+// Package preemption finds whose work makes room for other work on one host table, and declares Ranker, the policy of who goes first.
+//
+// It is told who may be a victim: a Snapshot that core/scheduler makes of the pools above their entitlement, or of the lower priorities of
+// one pool. It finds hosts on which the waiting tasks fit once the victims there are gone, and takes the room for them at once, so that a
+// row's free room may be negative until then. It never ends anything and never judges whether it was right to ask.
+//
+// # Who goes
+//
+// On one host candidates go in this order: revocable work, then what is not running yet, then by rank, then what was started last; a gang goes
+// whole, wherever its members are. They are added until the class fits with what is free, and then, backwards, everyone who turns out to be
+// needless is let off: a victim of an assignment that could stay is none. One victim that is enough by itself is taken
+// instead of several, if it does not stand behind the worst of them. (A class with a required affinity to its victims' labels aside: there
+// less gone may mean less room.) Among hosts the lexicographically least of (worst victim's place in the order, runs lost with the mates of
+// gangs, work lost) wins, then the lowest row.
+//
+// No job loses more runs than it may, and no pool gives up more than it has above its entitlement in a kind that the waiting work asks for:
+// each victim that is taken lowers what its pool is above it. Within these bounds the search is greedy: a host that only a cleverer choice would
+// clear may be passed over, but never one that a single victim clears, nor, where no bound is met, one that can be cleared at all.
+//
+// What is dying already counts as free and costs nothing.
+//
+// # Cost
+//
+// One scan for each request, O(N T) for N hosts with T tasks, then O(T + log N) for each of its tasks. Devices, ports, exclusive hosts and
+// affinities are judged by placement itself on the table without the victims; classes that need none of these are judged by sums alone.
+//
+// The package is pure. A Search has one owner and is not safe for concurrent use.
+package preemption
+
+import (
+	"github.com/paceline-sched/paceline/core/host"
+	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// Snapshot is who may be a victim. It is immutable and may be shared by many requests; those served together draw on it together.
+type Snapshot struct {
+	Jobs  []Job
+	Pools []Pool
+}
+
+// Job is a job with live runs that may have to go.
+type Job struct {
+	ID        workload.JobID
+	Rank      int32 // lower goes first
+	Revocable bool
+	Allow     int32 // how many of its runs may go
+	Pool      int32 // in Snapshot.Pools; negative: taking from its pool has no bound
+
+	// Of a gang: its live runs, what they use, and how long they have run, together. One run goes with all.
+	Gang int32 // 0: no gang
+	Use  resource.Vector
+	Work int64
+}
+
+// Pool bounds what may be taken from one pool.
+type Pool struct {
+	Over resource.Vector // its usage less its entitlement, where that is positive
+}
+
+// Run is one run on a host.
+type Run struct {
+	ID      workload.RunID
+	Class   *placement.Class
+	Devices placement.DeviceSet
+	Ports   []uint16
+	Started int64 // when it began to run; 0: not yet
+	Dying   bool  // it is on its way out
+}
+
+// Tenants knows the runs on hosts.
+type Tenants interface {
+	// Tenants appends the live runs that the table holds on the host at row.
+	Tenants(row host.Row, into []Run) []Run
+}
+
+// Request asks for room for Count tasks of one class.
+type Request struct {
+	Class   *placement.Class
+	Count   int
+	Gang    bool            // all or none
+	Host    workload.HostID // the one host allowed; zero: any
+	Victims *Snapshot
+	// Cover is what the victims must give up of their pool's usage in all, wherever they run, for the work to be admitted.
+	Cover resource.Vector
+	// Wait asks for room that comes free by itself: batch runs of anybody count as victims and nobody has to be ended. Victims is nil.
+	Wait   bool
+	DryRun bool // leave the table as it was
+}
+
+// Result is what became of one Request.
+type Result struct {
+	Assignments []Assignment
+	Refused     int
+}
+
+// Assignment is room taken for one task, with those who have to go first. A gang is named by its runs on this host.
+type Assignment struct {
+	placement.Assignment
+	Victims []workload.RunID
+}
+
+// Search serves requests. Make it with New; it keeps its memory from call to call, and nothing else.
+type Search struct {
+	native *placement.Native
+	rows   []tenancy
+	served uint64
+
+	// Of the call being served.
+	table   *host.Table
+	tenants Tenants
+	now     int64
+	ledgers map[*Snapshot]*ledger
+}
+
+// New returns a search that asks native what fits.
+func New(native *placement.Native) *Search { return &Search{native: native} }
+
+// Board is a table with who is on it.
+type Board struct {
+	Table   *host.Table
+	Tenants Tenants
+	Now     int64
+}
+
+// Serve answers requests in order, each to the end. What one takes, the next does not find.
+func (s *Search) Serve(b Board, requests []Request) []Result {
+	s.table, s.tenants, s.now = b.Table, b.Tenants, b.Now
+	s.ledgers = map[*Snapshot]*ledger{}
+	s.served++
+	if missing := b.Table.Rows() - len(s.rows); missing > 0 {
+		s.rows = append(s.rows, make([]tenancy, missing)...)
+	}
+	results := make([]Result, len(requests))
+	for i := range requests {
+		results[i] = s.serve(&requests[i])
+	}
+	s.table, s.tenants, s.ledgers = nil, nil, nil
+	return results
+}
+
+func (s *Search) serve(r *Request) Result {
+	if r.Class == nil || r.Count <= 0 || (r.Victims == nil && !r.Wait) {
+		return Result{Refused: max(r.Count, 0)}
+	}
+	q := s.query(r)
+	q.place()
+	if len(q.placed) > 0 && !q.cover() || r.Gang && len(q.placed) < r.Count {
+		q.undo()
+		return Result{Refused: r.Count}
+	}
+	result := Result{Assignments: q.placed, Refused: r.Count - len(q.placed)}
+	if r.DryRun {
+		q.undo()
+	}
+	return result
+}

@@ -1,0 +1,531 @@
+package preemption
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/paceline-sched/paceline/core/host"
+	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/resource"
+)
+
+// query is the state of serving one request.
+type query struct {
+	search  *Search
+	request *Request
+	rows    *placement.Rows
+	ledger  *ledger // nil: waiting
+	kinds   []int   // what the class needs
+	heap    []offer
+	round   uint64 // grows when offers may have become wrong
+
+	bound  bool    // somebody was left out of the last gather by a bound
+	chosen []int32 // of the tenancy evaluated last: positions in its order
+	placed []Assignment
+	taken  []taken
+	late   int               // of ledger.late at the beginning
+	before []int32           // ledger.left at the beginning
+	above  []resource.Vector // ledger.over at the beginning
+}
+
+// taken is a run that this request made a victim.
+type taken struct {
+	row host.Row
+	run int32
+	job int32
+}
+
+// offer is a host on which one more task fits, and what that costs.
+type offer struct {
+	tier  int64 // of the worst victim; -1: nobody has to go
+	runs  int64
+	work  int64
+	row   host.Row
+	round uint64
+}
+
+func (a offer) compare(b offer) int {
+	return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(a.runs, b.runs), cmp.Compare(a.work, b.work), cmp.Compare(a.row, b.row))
+}
+
+func (s *Search) query(r *Request) *query {
+	q := &query{search: s, request: r, rows: s.native.Rows(s.table, r.Class)}
+	if !r.Wait {
+		if q.ledger = s.ledgers[r.Victims]; q.ledger == nil {
+			q.ledger = newLedger(r.Victims)
+			s.ledgers[r.Victims] = q.ledger
+		}
+		q.late, q.before, q.above = len(q.ledger.late), slices.Clone(q.ledger.left), slices.Clone(q.ledger.over)
+	}
+	for k, need := range r.Class.Needs {
+		if need > 0 {
+			q.kinds = append(q.kinds, k)
+		}
+	}
+	return q
+}
+
+// place finds the cheapest host for one task after the other.
+func (q *query) place() {
+	for row := range q.rows.Eligible() {
+		if (q.request.Host == host.Host{}.ID) || q.search.table.ID(row) == q.request.Host {
+			q.offer(row)
+		}
+	}
+	for i := len(q.heap)/2 - 1; i >= 0; i-- {
+		q.down(i)
+	}
+	for len(q.placed) < q.request.Count && len(q.heap) > 0 {
+		best := q.heap[0]
+		now, ok := best, true
+		if best.round != q.round {
+			now, ok = q.evaluate(best.row)
+		}
+		switch {
+		case !ok:
+			q.pop()
+		case now.compare(best) > 0:
+			q.heap[0] = now
+			q.down(0)
+		case !q.commit(best.row):
+			q.pop()
+		}
+	}
+}
+
+// offer evaluates a host before the heap is one.
+func (q *query) offer(row host.Row) {
+	if o, ok := q.evaluate(row); ok {
+		q.heap = append(q.heap, o)
+	}
+}
+
+// evaluate chooses the victims on a host and says what they cost.
+func (q *query) evaluate(row host.Row) (offer, bool) {
+	t := q.search.candidates(row, q.ledger)
+	q.chosen = q.chosen[:0]
+	sums := q.rows.Additive() && !q.search.table.Exclusive().Has(row)
+	lacks := q.lacks(row, t)
+	if !q.enough(row, t, &lacks, sums) {
+		if !q.gather(row, t, &lacks, sums) && !q.gatherFrom(row, t, &lacks, sums) {
+			return offer{}, false
+		}
+		q.thin(row, t, &lacks, sums)
+		if len(q.chosen) > 1 {
+			q.single(row, t, sums)
+		}
+	}
+	o := offer{tier: -1, row: row, round: q.round}
+	q.units(t, func(c *candidate) {
+		o.tier = max(o.tier, c.tier)
+		runs, work := int64(1), int64(0)
+		if c.started != 0 {
+			work = max(q.search.now-c.started, 0)
+		}
+		if j := q.job(c); j != nil && j.Gang > 0 {
+			runs, work = int64(j.Gang), j.Work
+		}
+		o.runs, o.work = o.runs+runs, o.work+work
+	})
+	if q.request.Wait {
+		o.work = -o.work // the longer they have run, the sooner they may end
+	}
+	return o, true
+}
+
+// lacks is what one more task needs beyond what is free once the dying are gone.
+func (q *query) lacks(row host.Row, t *tenancy) (v resource.Vector) {
+	for _, k := range q.kinds {
+		v[k] = q.request.Class.Needs[k] - t.dying[k]
+		if free := q.search.table.FreeOf(resource.Kind(k)); free != nil {
+			v[k] -= free[row]
+		}
+	}
+	return v
+}
+
+// shift adds sign times what a run holds to what is lacking, in the kinds that matter.
+func (q *query) shift(lacks, needs *resource.Vector, sign int64) {
+	for _, k := range q.kinds {
+		lacks[k] += sign * needs[k]
+	}
+}
+
+// enough reports whether the class fits once the chosen and the dying are gone.
+func (q *query) enough(row host.Row, t *tenancy, lacks *resource.Vector, sums bool) bool {
+	if q.exceeded(lacks) {
+		return false
+	}
+	if sums {
+		return true
+	}
+	fits := false
+	err := q.search.table.Without(row, q.leaving(t), func() { fits = q.rows.Fits(row) })
+	return err == nil && fits
+}
+
+// leaving is what the table holds for the chosen and the dying.
+func (q *query) leaving(t *tenancy) []host.Occupant {
+	var list []host.Occupant
+	for i := range t.runs {
+		if t.runs[i].Dying {
+			list = append(list, t.runs[i].occupant())
+		}
+	}
+	for _, at := range q.chosen {
+		list = append(list, t.runs[t.order[at].run].occupant())
+	}
+	return list
+}
+
+// gather adds candidates in order until the class fits.
+func (q *query) gather(row host.Row, t *tenancy, lacks *resource.Vector, sums bool) bool {
+	q.bound = false
+	for at := range t.order {
+		c := &t.order[at]
+		if slices.Contains(q.chosen, int32(at)) || !q.helps(t, c, lacks, sums) {
+			continue
+		}
+		if !q.may(t, c) {
+			q.bound = true
+			continue
+		}
+		q.choose(t, at, lacks)
+		if q.enough(row, t, lacks, sums) {
+			return true
+		}
+	}
+	return false
+}
+
+// gatherFrom begins with each candidate in turn, when a bound cut gather short: small victims may have used up what one large one needed.
+func (q *query) gatherFrom(row host.Row, t *tenancy, lacks *resource.Vector, sums bool) bool {
+	if !q.bound {
+		return false
+	}
+	for at := range t.order {
+		q.chosen = q.chosen[:0]
+		*lacks = q.lacks(row, t)
+		if c := &t.order[at]; !q.helps(t, c, lacks, sums) || !q.may(t, c) {
+			continue
+		}
+		q.choose(t, at, lacks)
+		if q.enough(row, t, lacks, sums) || q.gather(row, t, lacks, sums) {
+			return true
+		}
+	}
+	return false
+}
+
+// helps leaves out who gives nothing of what is lacking, where sums say everything.
+func (q *query) helps(t *tenancy, c *candidate, lacks *resource.Vector, sums bool) bool {
+	if !sums {
+		return true
+	}
+	needs := &t.runs[c.run].Class.Needs
+	if j := q.job(c); j != nil && j.Gang > 0 {
+		needs = &j.Use
+	}
+	for _, k := range q.kinds {
+		if lacks[k] > 0 && needs[k] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (q *query) job(c *candidate) *Job {
+	if c.job < 0 {
+		return nil
+	}
+	return &q.ledger.jobs[c.job]
+}
+
+// may reports whether a candidate can be taken beside those chosen.
+func (q *query) may(t *tenancy, c *candidate) bool {
+	j := q.job(c)
+	if j == nil {
+		return true
+	}
+	left := q.ledger.left[c.job] - max(j.Gang, 1)
+	if j.Pool < 0 && left >= int32(len(q.chosen)) { //nolint:gosec // within what a host holds
+		return true
+	}
+	var over resource.Vector
+	if j.Pool >= 0 {
+		over = q.ledger.over[j.Pool]
+	}
+	q.units(t, func(o *candidate) {
+		if o.job == c.job {
+			left--
+		}
+		if q.ledger.jobs[o.job].Pool == j.Pool {
+			over = over.Sub(q.use(t, o))
+		}
+	})
+	if left < 0 {
+		return false
+	}
+	if j.Pool < 0 {
+		return true
+	}
+	use := q.use(t, c)
+	for _, k := range q.kinds {
+		if over[k] > 0 && use[k] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// use is what a pool gets back for a victim: a gang's whole use.
+func (q *query) use(t *tenancy, c *candidate) resource.Vector {
+	if j := q.job(c); j != nil && j.Gang > 0 {
+		return j.Use
+	}
+	return t.runs[c.run].Class.Needs
+}
+
+// units visits the chosen, of each gang one.
+func (q *query) units(t *tenancy, visit func(*candidate)) {
+	for n, at := range q.chosen {
+		c := &t.order[at]
+		if j := q.job(c); j != nil && j.Gang > 0 && slices.ContainsFunc(q.chosen[:n], func(o int32) bool { return t.order[o].job == c.job }) {
+			continue
+		}
+		visit(c)
+	}
+}
+
+// choose adds a candidate, with its mates on the host if it is of a gang.
+func (q *query) choose(t *tenancy, at int, lacks *resource.Vector) {
+	c := &t.order[at]
+	j := q.job(c)
+	for n := range t.order {
+		if n == at || (j != nil && j.Gang > 0 && t.order[n].job == c.job) {
+			q.chosen = append(q.chosen, int32(n))
+			q.shift(lacks, &t.runs[t.order[n].run].Class.Needs, -1)
+		}
+	}
+}
+
+// thin lets off, last chosen first, who need not go.
+func (q *query) thin(row host.Row, t *tenancy, lacks *resource.Vector, sums bool) {
+	for n := len(q.chosen) - 1; n >= 0; n-- {
+		if n >= len(q.chosen) {
+			continue
+		}
+		c := &t.order[q.chosen[n]]
+		needs := &t.runs[c.run].Class.Needs
+		if q.shift(lacks, needs, 1); q.exceeded(lacks) && (c.job < 0 || q.job(c).Gang <= 1) {
+			q.shift(lacks, needs, -1)
+			continue // the commonest case: the sums alone say that it has to go
+		}
+		q.shift(lacks, needs, -1)
+		q.letOff(row, t, n, lacks, sums)
+	}
+}
+
+func (q *query) letOff(row host.Row, t *tenancy, n int, lacks *resource.Vector, sums bool) {
+	all, lacked := slices.Clone(q.chosen), *lacks
+	c := &t.order[all[n]]
+	gang := c.job >= 0 && q.job(c).Gang > 0
+	q.chosen = slices.DeleteFunc(q.chosen, func(at int32) bool {
+		out := at == all[n] || gang && t.order[at].job == c.job
+		if out {
+			q.shift(lacks, &t.runs[t.order[at].run].Class.Needs, 1)
+		}
+		return out
+	})
+	if !q.enough(row, t, lacks, sums) {
+		q.chosen, *lacks = all, lacked
+	}
+}
+
+func (q *query) exceeded(lacks *resource.Vector) bool {
+	for _, k := range q.kinds {
+		if lacks[k] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// single takes one victim instead of several, if one that does not stand behind the worst of them is enough.
+func (q *query) single(row host.Row, t *tenancy, sums bool) {
+	worst, base := int64(0), q.lacks(row, t)
+	for _, at := range q.chosen {
+		worst = max(worst, t.order[at].tier)
+	}
+	several := q.chosen
+	for at := range t.order {
+		c := &t.order[at]
+		if c.tier > worst {
+			break
+		}
+		lacks := base
+		if q.shift(&lacks, &t.runs[c.run].Class.Needs, -1); q.exceeded(&lacks) {
+			continue
+		}
+		q.chosen = nil
+		if j := q.job(c); j != nil && j.Gang > 1 || !q.may(t, c) {
+			continue
+		}
+		q.chosen = []int32{int32(at)} //nolint:gosec // within what a host holds
+		if q.enough(row, t, &lacks, sums) {
+			return
+		}
+	}
+	q.chosen = several
+}
+
+// commit takes the room on a host, makes its victims dying, and offers the host again.
+func (q *query) commit(row host.Row) bool {
+	if _, ok := q.evaluate(row); !ok {
+		return false
+	}
+	t := &q.search.rows[row]
+	var a Assignment
+	took := false
+	err := q.search.table.Without(row, q.leaving(t), func() {
+		if took = q.rows.Fits(row); took {
+			a.Assignment = q.rows.Take(row)
+		}
+	})
+	if err != nil || !took {
+		return false
+	}
+	for _, at := range q.chosen {
+		a.Victims = append(a.Victims, t.runs[t.order[at].run].ID)
+	}
+	q.placed = append(q.placed, a)
+	touched := q.consume(row, t)
+	if o, ok := q.evaluate(row); ok {
+		q.heap[0] = o
+		q.down(0)
+	} else {
+		q.pop()
+	}
+	for _, other := range touched {
+		if o, ok := q.evaluate(other); ok {
+			q.push(o)
+		}
+	}
+	return true
+}
+
+// consume draws the chosen on their ledger and returns the other hosts on which mates of theirs are dying now.
+func (q *query) consume(row host.Row, t *tenancy) (touched []host.Row) {
+	if len(q.chosen) == 0 {
+		return nil
+	}
+	q.round++
+	q.units(t, func(c *candidate) {
+		j := q.job(c)
+		if j == nil {
+			return
+		}
+		q.ledger.left[c.job] -= max(j.Gang, 1)
+		if j.Pool >= 0 {
+			q.ledger.over[j.Pool] = q.ledger.over[j.Pool].Sub(q.use(t, c))
+		}
+		if j.Gang > 0 {
+			q.ledger.gone[c.job] = true
+			touched = append(touched, q.ledger.rows[c.job]...)
+		}
+	})
+	for _, at := range q.chosen {
+		q.kill(row, t, t.order[at].run, t.order[at].job)
+	}
+	slices.Sort(touched)
+	touched = slices.DeleteFunc(slices.Compact(touched), func(r host.Row) bool { return r == row })
+	q.killMates(row)
+	for _, other := range touched {
+		q.killMates(other)
+	}
+	t.known = false
+	return touched
+}
+
+func (q *query) kill(row host.Row, t *tenancy, run, job int32) {
+	t.runs[run].Dying = true
+	t.dying = t.dying.Add(t.runs[run].Class.Needs)
+	q.taken = append(q.taken, taken{row, run, job})
+}
+
+func (q *query) killMates(row host.Row) {
+	if q.ledger == nil {
+		return
+	}
+	t := q.search.load(row)
+	for i := range t.runs {
+		r := &t.runs[i]
+		if at, may := q.ledger.index[r.ID.Job]; may && q.ledger.gone[at] && !r.Dying {
+			q.kill(row, t, int32(i), at)
+		}
+	}
+	t.known = false
+}
+
+// undo gives everything back, as if the request had never been.
+func (q *query) undo() {
+	for i := len(q.placed) - 1; i >= 0; i-- {
+		a := &q.placed[i]
+		if err := q.search.table.Release(a.Row, q.request.Class.Occupant(a.Devices, a.Ports)); err != nil {
+			panic("preemption: room taken a moment ago is not in the books: " + err.Error())
+		}
+	}
+	q.placed = nil
+	if q.ledger != nil {
+		q.taken = append(q.taken, q.ledger.late[q.late:]...)
+		q.ledger.late = q.ledger.late[:q.late]
+	}
+	for _, v := range q.taken {
+		t := &q.search.rows[v.row]
+		t.runs[v.run].Dying, t.known = false, false
+		if v.job >= 0 {
+			q.ledger.gone[v.job] = false
+		}
+		t.weigh()
+	}
+	if q.ledger != nil {
+		copy(q.ledger.left, q.before)
+		copy(q.ledger.over, q.above)
+	}
+}
+
+func (q *query) push(o offer) {
+	q.heap = append(q.heap, o)
+	for at := len(q.heap) - 1; at > 0; {
+		parent := (at - 1) / 2
+		if q.heap[at].compare(q.heap[parent]) >= 0 {
+			return
+		}
+		q.heap[at], q.heap[parent] = q.heap[parent], q.heap[at]
+		at = parent
+	}
+}
+
+func (q *query) pop() {
+	last := len(q.heap) - 1
+	q.heap[0] = q.heap[last]
+	q.heap = q.heap[:last]
+	q.down(0)
+}
+
+func (q *query) down(at int) {
+	for {
+		child := 2*at + 1
+		if child >= len(q.heap) {
+			return
+		}
+		if child+1 < len(q.heap) && q.heap[child+1].compare(q.heap[child]) < 0 {
+			child++
+		}
+		if q.heap[child].compare(q.heap[at]) >= 0 {
+			return
+		}
+		q.heap[at], q.heap[child] = q.heap[child], q.heap[at]
+		at = child
+	}
+}

@@ -1,0 +1,247 @@
+package preemption_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/paceline-sched/paceline/core/host"
+	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/preemption"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// stand is one run to be put on a host.
+type stand struct {
+	job     int
+	row     int
+	cpu     int64
+	started int64
+}
+
+// built makes hosts of 4 CPUs, the runs on them, and a snapshot of jobs that may all go.
+func built(t testing.TB, hosts int, stands []stand, jobs ...preemption.Job) *scene {
+	s := &scene{table: host.New(&resource.Names{}, 16384), snap: &preemption.Snapshot{Jobs: jobs}}
+	for n := range hosts {
+		h := host.Host{ID: workload.HostID{14: byte(n >> 8), 15: byte(n), 0: 1}, Name: fmt.Sprint("h", n), Ready: true, Capacity: resource.Vector{resource.CPU: 4}}
+		if _, err := s.table.Upsert(h); err != nil {
+			t.Fatal(err)
+		}
+		s.hosts, s.runs = append(s.hosts, h), append(s.runs, nil)
+	}
+	classes := map[[2]int64]*placement.Class{}
+	for i, x := range stands {
+		key := [2]int64{int64(x.job), x.cpu}
+		if classes[key] == nil {
+			classes[key] = wishes{cpu: x.cpu, kind: workload.Batch}.class(jobID(x.job))
+		}
+		r := preemption.Run{ID: workload.RunID{Job: jobID(x.job), Instance: uint32(i)}, Class: classes[key], Started: x.started}
+		s.runs[x.row] = append(s.runs[x.row], r)
+		if err := s.table.Take(host.Row(x.row), r.Class.Occupant(0, nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func may(n int, rank int32) preemption.Job {
+	return preemption.Job{ID: jobID(n), Rank: rank, Allow: math.MaxInt32, Pool: -1}
+}
+
+// victims spells the answers as "row:instances".
+func victims(results []preemption.Result) (list []string) {
+	for _, r := range results {
+		for i := range r.Assignments {
+			a := &r.Assignments[i]
+			var who []uint32
+			for _, v := range a.Victims {
+				who = append(who, v.Instance)
+			}
+			slices.Sort(who)
+			list = append(list, fmt.Sprint(a.Row, ":", who))
+		}
+	}
+	return list
+}
+
+func TestSearchPicks(t *testing.T) {
+	t.Parallel()
+	pooled := func(n int, rank int32, pool int32) preemption.Job {
+		j := may(n, rank)
+		j.Pool = pool
+		return j
+	}
+	gang := func(n int, rank int32, size int32, cpu int64) preemption.Job {
+		j := may(n, rank)
+		j.Gang, j.Use, j.Work = size, resource.Vector{resource.CPU: cpu}, 5
+		return j
+	}
+	for _, c := range []struct {
+		name   string
+		hosts  int
+		stands []stand
+		jobs   []preemption.Job
+		over   int64 // of pool 0
+		cpu    int64
+		count  int
+		cover  int64
+		want   []string
+	}{
+		{
+			"the lowest rank goes", 2,
+			[]stand{{1, 0, 4, 10}, {2, 1, 4, 10}},
+			[]preemption.Job{may(1, 1), may(2, 0)},
+			0, 2, 1, 0,
+			[]string{"1:[1]"},
+		},
+		{
+			"what does not run yet goes before any rank", 2,
+			[]stand{{1, 0, 4, 10}, {2, 1, 4, 0}},
+			[]preemption.Job{may(1, 0), may(2, 5)},
+			0, 2, 1, 0,
+			[]string{"1:[1]"},
+		},
+		{
+			"revocable work goes before all", 2,
+			[]stand{{1, 0, 4, 0}, {2, 1, 4, 10}},
+			[]preemption.Job{may(1, 0), {ID: jobID(2), Rank: 9, Revocable: true, Allow: 1, Pool: -1}},
+			0, 2, 1, 0,
+			[]string{"1:[1]"},
+		},
+		{
+			"what was started last goes", 1,
+			[]stand{{1, 0, 2, 10}, {1, 0, 2, 20}},
+			[]preemption.Job{may(1, 0)},
+			0, 2, 1, 0,
+			[]string{"0:[1]"},
+		},
+		{
+			"one large victim rather than two small ones before it", 1,
+			[]stand{{1, 0, 1, 30}, {1, 0, 1, 20}, {1, 0, 2, 10}},
+			[]preemption.Job{may(1, 0)},
+			0, 2, 1, 0,
+			[]string{"0:[2]"},
+		},
+		{
+			"the host where fewer go", 2,
+			[]stand{{1, 0, 2, 10}, {1, 0, 2, 10}, {1, 1, 4, 10}},
+			[]preemption.Job{may(1, 0)},
+			0, 4, 1, 0,
+			[]string{"1:[2]"},
+		},
+		{
+			"the mates of a gang count wherever they are", 3,
+			[]stand{{1, 0, 4, 10}, {1, 1, 4, 10}, {2, 2, 2, 10}, {2, 2, 2, 10}},
+			[]preemption.Job{gang(1, 0, 3, 12), may(2, 0)},
+			0, 4, 1, 0,
+			[]string{"2:[2 3]"},
+		},
+		{
+			"one victim makes room for two", 1,
+			[]stand{{1, 0, 4, 10}},
+			[]preemption.Job{may(1, 0)},
+			0, 2, 2, 0,
+			[]string{"0:[0]", "0:[]"},
+		},
+		{
+			"a gang that goes makes room on all its hosts", 2,
+			[]stand{{1, 0, 4, 10}, {1, 1, 4, 10}},
+			[]preemption.Job{gang(1, 0, 2, 8)},
+			0, 4, 2, 0,
+			[]string{"0:[0]", "1:[]"},
+		},
+		{
+			"a pool gives no more once it is not above its entitlement", 2,
+			[]stand{{1, 0, 4, 10}, {1, 1, 4, 10}},
+			[]preemption.Job{pooled(1, 0, 0)},
+			3, 4, 2, 0,
+			[]string{"0:[0]"},
+		},
+		{
+			"a small victim does not use up what a large one needs", 1,
+			[]stand{{1, 0, 1, 20}, {1, 0, 3, 10}},
+			[]preemption.Job{pooled(1, 0, 0)},
+			1, 3, 1, 0,
+			[]string{"0:[1]"},
+		},
+		{
+			"what is lacking in the pool is covered elsewhere", 2,
+			[]stand{{1, 0, 3, 10}, {1, 1, 3, 20}},
+			[]preemption.Job{may(1, 0)},
+			0, 1, 1, 1,
+			[]string{"0:[1]"},
+		},
+		{
+			"what cannot be covered is refused", 2,
+			[]stand{{1, 0, 3, 10}},
+			[]preemption.Job{may(1, 0)},
+			0, 1, 1, 4, nil,
+		},
+	} {
+		s := built(t, c.hosts, c.stands, c.jobs...)
+		s.snap.Pools = []preemption.Pool{{Over: resource.Vector{resource.CPU: c.over}}}
+		got := victims(serve(s, preemption.Request{
+			Class: wishes{cpu: c.cpu, kind: workload.Batch}.class(jobID(99)), Count: c.count, Victims: s.snap, Cover: resource.Vector{resource.CPU: c.cover},
+		}))
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestSearchWaits asks for room that comes free by itself: nobody has to be ended, and a service never ends.
+func TestSearchWaits(t *testing.T) {
+	t.Parallel()
+	s := built(t, 3, []stand{{1, 0, 4, 10}, {1, 1, 4, 20}, {2, 2, 4, 1}})
+	s.runs[2][0].Class = wishes{cpu: 4, kind: workload.Service}.class(jobID(2))
+	class := wishes{cpu: 4, kind: workload.Batch}.class(jobID(99))
+	got := serve(s, preemption.Request{Class: class, Count: 3, Wait: true})
+	if want := []string{"0:[0]", "1:[1]"}; !slices.Equal(victims(got), want) || got[0].Refused != 1 {
+		t.Errorf("%v, want %v and one refused", victims(got), want)
+	}
+}
+
+func TestRank(t *testing.T) {
+	t.Parallel()
+	pool := func(n byte) workload.PoolID { return workload.PoolID{n} }
+	ranks := preemption.ByOverage{}.Rank([]preemption.Candidate{
+		{Pool: pool(1), Priority: 5, Over: 10}, {Pool: pool(2), Priority: 9, Over: 20}, {Pool: pool(1), Priority: 1, Over: 10}, {Pool: pool(2), Priority: 9, Over: 20},
+	})
+	if want := []int32{2, 0, 1, 0}; !slices.Equal(ranks, want) {
+		t.Errorf("%v, want %v", ranks, want)
+	}
+	for _, c := range []struct{ used, entitled, want int64 }{
+		{100, 100, 0}, {140, 100, 400_000}, {1, 0, 1_000_000}, {math.MaxInt64, 0, math.MaxInt64}, {50, 100, 0}, {1 << 50, 1, math.MaxInt64},
+	} {
+		if got := preemption.Overage(resource.Vector{c.used}, resource.Vector{c.entitled}); got != c.want {
+			t.Errorf("%d of %d: %d, want %d", c.used, c.entitled, got, c.want)
+		}
+	}
+}
+
+// BenchmarkSearch makes room on 5,000 full hosts with 20 runs each.
+func BenchmarkSearch(b *testing.B) {
+	const hosts, perHost = 5000, 20
+	for _, count := range []int{1, 64, 1024} {
+		b.Run(fmt.Sprint("tasks=", count), func(b *testing.B) {
+			var stands []stand
+			var jobs []preemption.Job
+			for n := range hosts * perHost {
+				stands = append(stands, stand{job: n % 200, row: n / perHost, cpu: 1, started: int64(n*7919%997 + 1)})
+			}
+			for j := range 200 {
+				jobs = append(jobs, may(j, int32(j%10)))
+			}
+			s := built(b, hosts, stands, jobs...)
+			class := wishes{cpu: 4, kind: workload.Batch}.class(jobID(250))
+			search := preemption.New(placement.NewNative())
+			b.ResetTimer()
+			for b.Loop() {
+				search.Serve(preemption.Board{Table: s.table, Tenants: s, Now: now}, []preemption.Request{{Class: class, Count: count, Victims: s.snap, DryRun: true}})
+			}
+			b.ReportMetric(float64(b.N*count)/b.Elapsed().Seconds(), "decisions/s")
+		})
+	}
+}
