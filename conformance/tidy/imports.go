@@ -34,7 +34,7 @@ var packageRules = []packageRule{
 	{"core/disruption", []string{"core/workload"}, "budgets follow from counts by run state alone"},
 	{"core/preemption", []string{"core/resource", "core/workload", "core/host", "core/placement"}, "searches one table for victims; who may be one it is told"},
 	{"core/driver", []string{"core/resource", "core/workload"}, "the contract of clusters speaks of runs and hosts only"},
-	{"core/shard", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/driver"}, "a shard runs without the core that it serves"},
+	{"core/shard", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/preemption", "core/driver"}, "a shard runs without the core that it serves"},
 	{"core/lifecycle", []string{"core/resource", "core/workload"}, "goal state to actions, one job at a time"},
 	{"core/usage", []string{"core/resource", "core/workload"}, "accounts are sums over time; they know neither pools' rules nor hosts"},
 	{

@@ -40,10 +40,12 @@ type Snapshot struct {
 	Pools []Pool
 }
 
-// Job is a job with live runs that may have to go.
+// Job is a job with live runs that may have to go, or a part of one: each gang of a job that has several is one, and so are the instances in
+// none. The parts of a job stand one after another.
 type Job struct {
 	ID        workload.JobID
-	Rank      int32 // lower goes first
+	Members   []workload.InstanceRange // ascending; nil: all instances
+	Rank      int32                    // lower goes first
 	Revocable bool
 	Allow     int32 // how many of its runs may go
 	Pool      int32 // in Snapshot.Pools; negative: taking from its pool has no bound

@@ -460,7 +460,7 @@ func (q *query) killMates(row host.Row) {
 	t := q.search.load(row)
 	for i := range t.runs {
 		r := &t.runs[i]
-		if at, may := q.ledger.index[r.ID.Job]; may && q.ledger.gone[at] && !r.Dying {
+		if at, may := q.ledger.find(&r.ID); may && q.ledger.gone[at] && !r.Dying {
 			q.kill(row, t, int32(i), at)
 		}
 	}

@@ -66,120 +66,127 @@ func victims(results []preemption.Result) (list []string) {
 	return list
 }
 
+// pick is a scene and what the search makes of it.
+type pick struct {
+	name   string
+	hosts  int
+	stands []stand
+	jobs   []preemption.Job
+	over   int64 // of pool 0
+	cpu    int64
+	count  int
+	cover  int64
+	want   []string
+}
+
+func pooled(n int, rank int32, pool int32) preemption.Job {
+	j := may(n, rank)
+	j.Pool = pool
+	return j
+}
+
+func gang(n int, rank int32, size int32, cpu int64) preemption.Job {
+	j := may(n, rank)
+	j.Gang, j.Use, j.Work = size, resource.Vector{resource.CPU: cpu}, 5
+	return j
+}
+
+var picks = []pick{
+	{
+		"the lowest rank goes", 2,
+		[]stand{{1, 0, 4, 10}, {2, 1, 4, 10}},
+		[]preemption.Job{may(1, 1), may(2, 0)},
+		0, 2, 1, 0,
+		[]string{"1:[1]"},
+	},
+	{
+		"what does not run yet goes before any rank", 2,
+		[]stand{{1, 0, 4, 10}, {2, 1, 4, 0}},
+		[]preemption.Job{may(1, 0), may(2, 5)},
+		0, 2, 1, 0,
+		[]string{"1:[1]"},
+	},
+	{
+		"revocable work goes before all", 2,
+		[]stand{{1, 0, 4, 0}, {2, 1, 4, 10}},
+		[]preemption.Job{may(1, 0), {ID: jobID(2), Rank: 9, Revocable: true, Allow: 1, Pool: -1}},
+		0, 2, 1, 0,
+		[]string{"1:[1]"},
+	},
+	{
+		"what was started last goes", 1,
+		[]stand{{1, 0, 2, 10}, {1, 0, 2, 20}},
+		[]preemption.Job{may(1, 0)},
+		0, 2, 1, 0,
+		[]string{"0:[1]"},
+	},
+	{
+		"one large victim rather than two small ones before it", 1,
+		[]stand{{1, 0, 1, 30}, {1, 0, 1, 20}, {1, 0, 2, 10}},
+		[]preemption.Job{may(1, 0)},
+		0, 2, 1, 0,
+		[]string{"0:[2]"},
+	},
+	{
+		"the host where fewer go", 2,
+		[]stand{{1, 0, 2, 10}, {1, 0, 2, 10}, {1, 1, 4, 10}},
+		[]preemption.Job{may(1, 0)},
+		0, 4, 1, 0,
+		[]string{"1:[2]"},
+	},
+	{
+		"the mates of a gang count wherever they are", 3,
+		[]stand{{1, 0, 4, 10}, {1, 1, 4, 10}, {2, 2, 2, 10}, {2, 2, 2, 10}},
+		[]preemption.Job{gang(1, 0, 3, 12), may(2, 0)},
+		0, 4, 1, 0,
+		[]string{"2:[2 3]"},
+	},
+	{
+		"one victim makes room for two", 1,
+		[]stand{{1, 0, 4, 10}},
+		[]preemption.Job{may(1, 0)},
+		0, 2, 2, 0,
+		[]string{"0:[0]", "0:[]"},
+	},
+	{
+		"a gang that goes makes room on all its hosts", 2,
+		[]stand{{1, 0, 4, 10}, {1, 1, 4, 10}},
+		[]preemption.Job{gang(1, 0, 2, 8)},
+		0, 4, 2, 0,
+		[]string{"0:[0]", "1:[]"},
+	},
+	{
+		"a pool gives no more once it is not above its entitlement", 2,
+		[]stand{{1, 0, 4, 10}, {1, 1, 4, 10}},
+		[]preemption.Job{pooled(1, 0, 0)},
+		3, 4, 2, 0,
+		[]string{"0:[0]"},
+	},
+	{
+		"a small victim does not use up what a large one needs", 1,
+		[]stand{{1, 0, 1, 20}, {1, 0, 3, 10}},
+		[]preemption.Job{pooled(1, 0, 0)},
+		1, 3, 1, 0,
+		[]string{"0:[1]"},
+	},
+	{
+		"what is lacking in the pool is covered elsewhere", 2,
+		[]stand{{1, 0, 3, 10}, {1, 1, 3, 20}},
+		[]preemption.Job{may(1, 0)},
+		0, 1, 1, 1,
+		[]string{"0:[1]"},
+	},
+	{
+		"what cannot be covered is refused", 2,
+		[]stand{{1, 0, 3, 10}},
+		[]preemption.Job{may(1, 0)},
+		0, 1, 1, 4, nil,
+	},
+}
+
 func TestSearchPicks(t *testing.T) {
 	t.Parallel()
-	pooled := func(n int, rank int32, pool int32) preemption.Job {
-		j := may(n, rank)
-		j.Pool = pool
-		return j
-	}
-	gang := func(n int, rank int32, size int32, cpu int64) preemption.Job {
-		j := may(n, rank)
-		j.Gang, j.Use, j.Work = size, resource.Vector{resource.CPU: cpu}, 5
-		return j
-	}
-	for _, c := range []struct {
-		name   string
-		hosts  int
-		stands []stand
-		jobs   []preemption.Job
-		over   int64 // of pool 0
-		cpu    int64
-		count  int
-		cover  int64
-		want   []string
-	}{
-		{
-			"the lowest rank goes", 2,
-			[]stand{{1, 0, 4, 10}, {2, 1, 4, 10}},
-			[]preemption.Job{may(1, 1), may(2, 0)},
-			0, 2, 1, 0,
-			[]string{"1:[1]"},
-		},
-		{
-			"what does not run yet goes before any rank", 2,
-			[]stand{{1, 0, 4, 10}, {2, 1, 4, 0}},
-			[]preemption.Job{may(1, 0), may(2, 5)},
-			0, 2, 1, 0,
-			[]string{"1:[1]"},
-		},
-		{
-			"revocable work goes before all", 2,
-			[]stand{{1, 0, 4, 0}, {2, 1, 4, 10}},
-			[]preemption.Job{may(1, 0), {ID: jobID(2), Rank: 9, Revocable: true, Allow: 1, Pool: -1}},
-			0, 2, 1, 0,
-			[]string{"1:[1]"},
-		},
-		{
-			"what was started last goes", 1,
-			[]stand{{1, 0, 2, 10}, {1, 0, 2, 20}},
-			[]preemption.Job{may(1, 0)},
-			0, 2, 1, 0,
-			[]string{"0:[1]"},
-		},
-		{
-			"one large victim rather than two small ones before it", 1,
-			[]stand{{1, 0, 1, 30}, {1, 0, 1, 20}, {1, 0, 2, 10}},
-			[]preemption.Job{may(1, 0)},
-			0, 2, 1, 0,
-			[]string{"0:[2]"},
-		},
-		{
-			"the host where fewer go", 2,
-			[]stand{{1, 0, 2, 10}, {1, 0, 2, 10}, {1, 1, 4, 10}},
-			[]preemption.Job{may(1, 0)},
-			0, 4, 1, 0,
-			[]string{"1:[2]"},
-		},
-		{
-			"the mates of a gang count wherever they are", 3,
-			[]stand{{1, 0, 4, 10}, {1, 1, 4, 10}, {2, 2, 2, 10}, {2, 2, 2, 10}},
-			[]preemption.Job{gang(1, 0, 3, 12), may(2, 0)},
-			0, 4, 1, 0,
-			[]string{"2:[2 3]"},
-		},
-		{
-			"one victim makes room for two", 1,
-			[]stand{{1, 0, 4, 10}},
-			[]preemption.Job{may(1, 0)},
-			0, 2, 2, 0,
-			[]string{"0:[0]", "0:[]"},
-		},
-		{
-			"a gang that goes makes room on all its hosts", 2,
-			[]stand{{1, 0, 4, 10}, {1, 1, 4, 10}},
-			[]preemption.Job{gang(1, 0, 2, 8)},
-			0, 4, 2, 0,
-			[]string{"0:[0]", "1:[]"},
-		},
-		{
-			"a pool gives no more once it is not above its entitlement", 2,
-			[]stand{{1, 0, 4, 10}, {1, 1, 4, 10}},
-			[]preemption.Job{pooled(1, 0, 0)},
-			3, 4, 2, 0,
-			[]string{"0:[0]"},
-		},
-		{
-			"a small victim does not use up what a large one needs", 1,
-			[]stand{{1, 0, 1, 20}, {1, 0, 3, 10}},
-			[]preemption.Job{pooled(1, 0, 0)},
-			1, 3, 1, 0,
-			[]string{"0:[1]"},
-		},
-		{
-			"what is lacking in the pool is covered elsewhere", 2,
-			[]stand{{1, 0, 3, 10}, {1, 1, 3, 20}},
-			[]preemption.Job{may(1, 0)},
-			0, 1, 1, 1,
-			[]string{"0:[1]"},
-		},
-		{
-			"what cannot be covered is refused", 2,
-			[]stand{{1, 0, 3, 10}},
-			[]preemption.Job{may(1, 0)},
-			0, 1, 1, 4, nil,
-		},
-	} {
+	for _, c := range picks {
 		s := built(t, c.hosts, c.stands, c.jobs...)
 		s.snap.Pools = []preemption.Pool{{Over: resource.Vector{resource.CPU: c.over}}}
 		got := victims(serve(s, preemption.Request{

@@ -56,13 +56,38 @@ func newLedger(s *Snapshot) *ledger {
 		gone: make([]bool, len(s.Jobs)), rows: map[int32][]host.Row{},
 	}
 	for i := range s.Jobs {
-		l.index[s.Jobs[i].ID] = int32(i)
+		if i == 0 || s.Jobs[i-1].ID != s.Jobs[i].ID {
+			l.index[s.Jobs[i].ID] = int32(i) //nolint:gosec // a snapshot has far fewer
+		}
 		l.left[i] = s.Jobs[i].Allow
 	}
 	for i := range s.Pools {
 		l.over[i] = s.Pools[i].Over
 	}
 	return l
+}
+
+// find returns the entry of a run.
+func (l *ledger) find(id *workload.RunID) (int32, bool) {
+	at, there := l.index[id.Job]
+	for ; there && int(at) < len(l.jobs) && l.jobs[at].ID == id.Job; at++ {
+		if l.jobs[at].has(id.Instance) {
+			return at, true
+		}
+	}
+	return -1, false
+}
+
+func (j *Job) has(instance uint32) bool {
+	if j.Members == nil {
+		return true
+	}
+	for _, r := range j.Members {
+		if instance <= r.Last {
+			return instance >= r.First
+		}
+	}
+	return false
 }
 
 // load brings a host's runs in.
@@ -103,7 +128,7 @@ func (s *Search) candidates(row host.Row, l *ledger) *tenancy {
 				t.order = append(t.order, candidate{started: r.Started, run: int32(i), job: -1})
 			}
 		default:
-			if at, may := l.index[r.ID.Job]; may {
+			if at, may := l.find(&r.ID); may {
 				l.enter(t, row, at, int32(i))
 			}
 		}

@@ -25,8 +25,10 @@ type machineHost struct {
 	touched bool             // in Machine.touched
 
 	tenants []*tenant
-	booked  int // tenants that the table holds
-	unsized int // the others: their size is not known
+	pledges []*pledge
+	ripe    bool // in Machine.ripe
+	booked  int  // tenants that the table holds
+	unsized int  // the others: their size is not known
 }
 
 func (h *machineHost) known() bool { return h.row != host.NoRow }
@@ -150,6 +152,9 @@ func (m *Machine) derive(h *machineHost) {
 		return
 	}
 	h.row, h.fault = at, ""
+	if len(h.pledges) > 0 {
+		m.ripen(h)
+	}
 	_, marked := m.marks[h.id]
 	if m.table.Draining(at) != marked {
 		m.table.SetDraining(at, marked)

@@ -23,9 +23,10 @@ type tenant struct {
 	run    workload.RunID
 	slot   int32 // in host.tenants
 
-	lease   Lease // 0: a run's
-	expires int64
-	heard   word
+	lease Lease // 0: a run's
+	// moment is, of a lease, when it runs out, and of a run, when it was first known to run; 0: it was not.
+	moment int64
+	heard  word
 
 	seen     uint32 // the inventory that knew it, or after which a status of it came
 	launched uint32 // the inventory after which it was sent; 0: not by this machine
@@ -85,6 +86,11 @@ func (m *Machine) keep(t *tenant, s *driver.Status) {
 	t.heard = word{token: s.Token, at: noTime, state: s.State, reason: s.Reason, healthy: s.Healthy}
 	if !s.At.IsZero() {
 		t.heard.at = s.At.UnixNano()
+	}
+	if s.State == workload.RunRunning && t.moment == 0 {
+		if t.moment = m.now; !s.At.IsZero() {
+			t.moment = t.heard.at
+		}
 	}
 	e := tenantExtra{ports: t.ports(), message: s.Message, exitCode: s.ExitCode, signal: s.Signal}
 	h := t.host
@@ -185,6 +191,9 @@ func (m *Machine) vacate(t *tenant) {
 		h.unsized--
 		m.touch(h)
 	}
+	if len(h.pledges) > 0 {
+		m.ripen(h)
+	}
 	last := len(h.tenants) - 1
 	h.tenants[t.slot] = h.tenants[last]
 	h.tenants[t.slot].slot = t.slot
@@ -200,7 +209,7 @@ func (m *Machine) hold(h *machineHost, class *placement.Class, a *placement.Assi
 	t.hostID, t.class, t.devices, t.booked = h.id, class, a.Devices, true
 	t.setPorts(a.Ports)
 	h.booked++
-	t.lease, t.expires = m.lastLease, m.now+int64(LeaseTTL)
+	t.lease, t.moment = m.lastLease, m.now+int64(LeaseTTL)
 	m.settle(t, h)
 	m.leases[t.lease] = t
 	m.held.push(t)
@@ -215,6 +224,7 @@ func (m *Machine) unhold(t *tenant) {
 
 // dropLease ends a lease and gives its room back.
 func (m *Machine) dropLease(t *tenant) {
+	m.unpledge(t)
 	m.unhold(t)
 	m.vacate(t)
 	m.discard(t)
@@ -222,7 +232,7 @@ func (m *Machine) dropLease(t *tenant) {
 
 // expire drops the leases whose time is over.
 func (m *Machine) expire() {
-	for len(m.held) > 0 && m.held[0].expires <= m.now {
+	for len(m.held) > 0 && m.held[0].moment <= m.now {
 		m.stats.ExpiredLeases++
 		m.dropLease(m.held[0])
 	}
@@ -242,7 +252,7 @@ func (m *Machine) release(leases []Lease) {
 type leaseHeap []*tenant
 
 func (h leaseHeap) before(a, b *tenant) bool {
-	return a.expires < b.expires || (a.expires == b.expires && a.lease < b.lease)
+	return a.moment < b.moment || (a.moment == b.moment && a.lease < b.lease)
 }
 
 func (h *leaseHeap) push(t *tenant) {

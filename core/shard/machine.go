@@ -6,6 +6,7 @@ import (
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/preemption"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -58,6 +59,11 @@ type Machine struct {
 	homeless  int                      // live runs whose host is not known
 	spare     []*tenant                // for reuse
 
+	search  *preemption.Search
+	pledges map[Lease]*pledge
+	dying   map[workload.RunID]uint8 // runs on their way out: why, see preempt.go
+	ripe    []*machineHost           // by the message being handled: hosts with pledges on which something ended or changed
+
 	watches []*watch
 	touched []*machineHost // by the message being handled
 
@@ -80,6 +86,9 @@ func New(config Config) (*Machine, error) {
 		marks:   map[workload.HostID]struct{}{},
 		leases:  map[Lease]*tenant{},
 		ended:   map[driver.Token]*tenant{},
+		search:  preemption.New(placement.NewNative()),
+		pledges: map[Lease]*pledge{},
+		dying:   map[workload.RunID]uint8{},
 	}
 	m.table = host.New(m.names, MaxRows)
 	if m.placers == nil {
@@ -100,15 +109,16 @@ func (m *Machine) Handle(now int64, message Message, out *Output) {
 	} else {
 		m.handleDriver(message)
 	}
+	m.tellRipe()
 	if len(m.held) > 0 {
-		out.NextWake = m.held[0].expires
+		out.NextWake = m.held[0].moment
 	}
 	m.out = nil
 }
 
 // Stats returns the machine's counts.
 func (m *Machine) Stats() Stats {
-	m.stats.Hosts, m.stats.Held, m.stats.Runs = len(m.hosts), len(m.held), m.runs.len()
+	m.stats.Hosts, m.stats.Held, m.stats.Runs, m.stats.Pledged = len(m.hosts), len(m.held), m.runs.len(), len(m.pledges)
 	return m.stats
 }
 
@@ -124,6 +134,8 @@ func epochOf(message Message) (Epoch, bool) {
 	case Replay:
 		return c.Epoch, true
 	case Place:
+		return c.Epoch, true
+	case Preempt:
 		return c.Epoch, true
 	case Launch:
 		return c.Epoch, true
@@ -157,10 +169,13 @@ func (m *Machine) handleCore(epoch Epoch, message Message) {
 		m.replay(c)
 	case Place:
 		m.place(c)
+	case Preempt:
+		m.preempt(c)
 	case Launch:
 		m.launch(c)
 	case Kill:
 		if len(c.Kills) > 0 {
+			m.markKilled(c.Kills)
 			m.out.call(KillCall{Kills: c.Kills})
 		}
 	case Release:
@@ -209,6 +224,7 @@ func (m *Machine) assign(a Assign) {
 	for len(m.held) > 0 {
 		m.dropLease(m.held[0])
 	}
+	clear(m.dying) // the former core's kills may be lost; the new one sends its own
 	for t := range m.runs.all() {
 		t.bound = false
 	}
@@ -229,6 +245,8 @@ func (m *Machine) refuseStale(epoch Epoch, message Message) {
 	switch c := message.(type) {
 	case Place:
 		m.refuseBatch(c)
+	case Preempt:
+		m.refusePreempt(c)
 	case Launch:
 		m.refuseLaunches(c.Launches, fmt.Sprintf("shard %s has another owner by now", m.config.ID))
 	}

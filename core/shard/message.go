@@ -11,6 +11,7 @@ import (
 
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/preemption"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -61,6 +62,15 @@ type (
 		Epoch    Epoch
 		Batch    uint64
 		Requests []PlaceRequest
+	}
+	// Preempt asks for room that others have to leave first. What is found is pledged: a lease whose room is booked at once, so that nobody else
+	// gets it, and that can be launched on when it is free. The shard ends nobody; that is for the core to do, or to release the pledge.
+	// PledgeReady says when a pledge is free. A pledge ends by Launch, Release, Assign or after PledgeTTL.
+	Preempt struct {
+		Epoch    Epoch
+		Batch    uint64
+		Now      int64 // the core's time, by which Started of runs is measured
+		Requests []preemption.Request
 	}
 	// Launch starts runs whose records are durable, each on the room that its lease holds. A launch whose lease has run out is answered
 	// with LaunchRefused. It turns the lease into one bound to the run.
@@ -123,6 +133,7 @@ func (Assign) shardMessage()           {}
 func (Names) shardMessage()            {}
 func (Replay) shardMessage()           {}
 func (Place) shardMessage()            {}
+func (Preempt) shardMessage()          {}
 func (Launch) shardMessage()           {}
 func (Kill) shardMessage()             {}
 func (Release) shardMessage()          {}
@@ -143,6 +154,7 @@ type BoundRun struct {
 	Class   *placement.Class
 	Devices placement.DeviceSet
 	Ports   []uint16
+	Started int64             // UTC nanoseconds; 0: it was not known to run
 	State   workload.RunState // RunPlaced: never sent, so the cluster's ignorance of it proves that it never ran
 }
 
@@ -194,6 +206,13 @@ type (
 		Batch   uint64
 		Results []PlaceResult
 	}
+	// Pledged answers one Preempt: per request, in order, what was found. Of a dry run nothing is pledged and leases are zero.
+	Pledged struct {
+		Batch   uint64
+		Results []PledgeResult
+	}
+	// PledgeReady names pledges whose room is free.
+	PledgeReady struct{ Leases []Lease }
 	// RunStatus is one status of a bound run. The shard makes one of its own, with Token 0, for a run whose host left the cluster.
 	RunStatus struct{ Status driver.Status }
 	// RunsMissing names bound runs of a replay that a complete inventory does not know. The core decides by their state what that means.
@@ -220,6 +239,8 @@ func (Ready) shardReply()         {}
 func (NotReady) shardReply()      {}
 func (Hosts) shardReply()         {}
 func (Placed) shardReply()        {}
+func (Pledged) shardReply()       {}
+func (PledgeReady) shardReply()   {}
 func (RunStatus) shardReply()     {}
 func (RunsMissing) shardReply()   {}
 func (Foreign) shardReply()       {}
@@ -256,8 +277,25 @@ type Assignment struct {
 	Ports   []uint16 // in the order of the class's port needs
 }
 
+// PledgeResult is what became of one preemption.Request.
+type PledgeResult struct {
+	Pledges []Pledge
+	Refused int // Count - len(Pledges)
+}
+
+// Pledge is room for one task once its victims are gone, of a gang those on this host. Victims that make room in the pool alone stand with the
+// first pledge of a request.
+type Pledge struct {
+	Assignment
+	Victims []workload.RunID
+}
+
 // The bounds of a shard.
 const (
+	// PledgeTTL is how long a pledge lasts at most: the core gives it up earlier if those who have to go do not.
+	PledgeTTL = time.Hour
+	// MaxPledges bounds the pledges of a shard.
+	MaxPledges = 4 * MaxBatch
 	// LeaseTTL is how long a held lease lasts: long against a commit, short against a user's patience.
 	LeaseTTL = 30 * time.Second
 	// MaxRows bounds the hosts of one shard; score exactness is per shard.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/preemption"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
@@ -32,6 +33,8 @@ func TestModel(t *testing.T) {
 			"assign":      m.assign,
 			"replay":      m.replay,
 			"place":       m.place,
+			"preempt":     m.preempt,
+			"launchAll":   m.launchAll,
 			"launch":      m.launch,
 			"release":     m.release,
 			"wait":        m.wait,
@@ -56,6 +59,11 @@ type modelRoom struct {
 	bound   bool  // of a run: the core has it
 	heard   bool  // of a run: some status of it came
 	sentAt  int   // of a run: inventories before its launch
+
+	pledged bool // a lease that waits for its room
+	waits   bool // for whoever ends
+	victims []workload.RunID
+	told    bool // that its room is free
 }
 
 type model struct {
@@ -73,6 +81,7 @@ type model struct {
 	runs      map[workload.RunID]modelRoom
 	ended     map[workload.RunID]driver.Status // terminal, not acknowledged
 
+	called    []shard.Lease          // pledges that were called ready since the books were checked
 	sent      map[workload.RunID]int // launches that reached the driver
 	lastLease shard.Lease
 	nextRun   uint32
@@ -112,6 +121,7 @@ func (m *model) handle(t *rapid.T, message shard.Message) {
 			}
 		}
 	}
+	m.called = append(m.called, collect(m.out.Replies, func(r shard.PledgeReady) []shard.Lease { return r.Leases })...)
 	next := int64(0)
 	for _, l := range m.leases {
 		if next == 0 || l.expires < next {
@@ -126,8 +136,103 @@ func (m *model) handle(t *rapid.T, message shard.Message) {
 	}
 }
 
+// checkPledges wants that every pledge whose room is free was called ready, once.
+func (m *model) checkPledges(t *rapid.T) {
+	for _, lease := range m.called {
+		l, held := m.leases[lease]
+		if held && (!l.pledged || l.told) {
+			t.Fatalf("lease %d was called ready again, or is no pledge", lease)
+		}
+		if held && !m.cleared(l) {
+			t.Fatalf("lease %d was called ready and its room on %s is not free", lease, l.host)
+		}
+		if held {
+			l.told = true
+			m.leases[lease] = l
+		}
+	}
+	m.called = nil
+	for lease, l := range m.leases {
+		if l.pledged && !l.told && m.cleared(l) {
+			t.Fatalf("the room of pledge %d on %s is free, and nobody was told", lease, l.host)
+		}
+	}
+}
+
+// cleared is whether a pledge fits beside all that is on its host but other pledges.
+func (m *model) cleared(pledge modelRoom) bool {
+	left := modelHostCPU - pledge.class.Needs[resource.CPU]
+	for _, l := range m.leases {
+		if l.host == pledge.host && !l.pledged {
+			left -= l.class.Needs[resource.CPU]
+		}
+	}
+	for id, r := range m.runs {
+		if r.host == pledge.host {
+			left -= r.class.Needs[resource.CPU]
+			if !pledge.waits && slices.Contains(pledge.victims, id) {
+				return false
+			}
+		}
+	}
+	return left >= 0
+}
+
+// preempt asks for room under a snapshot of everything that the core knows.
+func (m *model) preempt(t *rapid.T) {
+	m.batch++
+	r := preemption.Request{
+		Class: rapid.SampledFrom(m.classes).Draw(t, "class"), Count: rapid.IntRange(1, 4).Draw(t, "count"), Gang: rapid.Bool().Draw(t, "gang"),
+		Wait: rapid.IntRange(0, 3).Draw(t, "wait") == 0, DryRun: rapid.IntRange(0, 3).Draw(t, "dry") == 0,
+	}
+	if !r.Wait {
+		allow := rapid.Int32Range(0, 5).Draw(t, "allow")
+		r.Victims = &preemption.Snapshot{Jobs: []preemption.Job{{ID: workload.JobID{1}, Allow: allow, Pool: -1}}}
+	}
+	m.handle(t, shard.Preempt{Epoch: m.epoch, Batch: m.batch, Now: m.now, Requests: []preemption.Request{r}})
+	pledged, ok := m.out.Replies[0].(shard.Pledged)
+	if !ok || pledged.Batch != m.batch || len(pledged.Results) != 1 {
+		t.Fatalf("a batch was answered with %v", m.out.Replies)
+	}
+	result := pledged.Results[0]
+	switch n := len(result.Pledges); {
+	case n+result.Refused != r.Count || r.Gang && n != 0 && n != r.Count:
+		t.Fatalf("%d pledged and %d refused of %d", n, result.Refused, r.Count)
+	case n > 0 && !m.ready():
+		t.Fatal("pledged before it was ready")
+	}
+	for _, p := range result.Pledges {
+		for _, id := range p.Victims {
+			if v, lives := m.runs[id]; !lives || !v.bound || m.hostNamed(t, p.Host) != v.host {
+				t.Fatalf("victim %v is no run that the core knows on %v", id, p.Host)
+			}
+		}
+		for _, l := range m.leases {
+			for _, id := range p.Victims {
+				if l.pledged && !l.waits && !r.Wait && slices.Contains(l.victims, id) {
+					t.Fatalf("%v has to go for two pledges", id)
+				}
+			}
+		}
+		if r.DryRun {
+			if p.Lease != 0 {
+				t.Fatal("a dry run took a lease")
+			}
+			continue
+		}
+		if p.Lease <= m.lastLease {
+			t.Fatalf("lease %d was given before", p.Lease)
+		}
+		m.lastLease = p.Lease
+		m.leases[p.Lease] = modelRoom{
+			host: m.hostNamed(t, p.Host), class: r.Class, expires: m.now + int64(shard.PledgeTTL), pledged: true, waits: r.Wait, victims: p.Victims,
+		}
+	}
+}
+
 // checkBooks compares the room in the table with the sum of what is held.
 func (m *model) checkBooks(t *rapid.T) {
+	m.checkPledges(t)
 	table := m.machine.Table()
 	if table.Len() != len(m.hosts) {
 		t.Fatalf("the table has %d hosts, not %d", table.Len(), len(m.hosts))
@@ -210,7 +315,11 @@ func (m *model) checkMerge(t *rapid.T, known func(workload.RunID) bool) {
 	if got := collect(m.out.Calls, func(c shard.ReconcileCall) []workload.RunID { return c.Runs }); !slices.Equal(got, asked) {
 		t.Fatalf("asked the cluster for %v, the model says %v", got, asked)
 	}
-	if len(m.out.Replies) == 0 || m.out.Replies[len(m.out.Replies)-1] != shard.Reply(shard.Ready{}) {
+	rest := slices.DeleteFunc(slices.Clone(m.out.Replies), func(r shard.Reply) bool {
+		_, follows := r.(shard.PledgeReady) // what went in the merge may have made room
+		return follows
+	})
+	if len(rest) == 0 || rest[len(rest)-1] != shard.Reply(shard.Ready{}) {
 		t.Fatalf("a merge must end with ready: %v", m.out.Replies)
 	}
 }
@@ -251,21 +360,11 @@ func (m *model) place(t *rapid.T) {
 		m.lastLease = a.Lease
 		m.leases[a.Lease] = modelRoom{host: m.hostNamed(t, a.Host), class: r.Class, expires: m.now + int64(shard.LeaseTTL)}
 	}
-	for name := range m.hosts {
-		row, _ := m.machine.Table().Lookup(shard.HostID("c", name))
-		if len(result.Assignments) > 0 && m.machine.Table().Free(row)[resource.CPU] < 0 && m.leaseOn(name, m.now+int64(shard.LeaseTTL)) {
-			t.Fatalf("host %s was overfilled", name)
+	for _, a := range result.Assignments {
+		if row, _ := m.machine.Table().Lookup(a.Host); m.machine.Table().Free(row)[resource.CPU] < 0 {
+			t.Fatalf("host %s was overfilled", m.hostNamed(t, a.Host))
 		}
 	}
-}
-
-func (m *model) leaseOn(host string, expires int64) bool {
-	for _, l := range m.leases {
-		if l.host == host && l.expires == expires {
-			return true
-		}
-	}
-	return false
 }
 
 func (m *model) hostNamed(t *rapid.T, id workload.HostID) string {
@@ -281,6 +380,9 @@ func (m *model) hostNamed(t *rapid.T, id workload.HostID) string {
 // launch sends one launch on any lease that was ever given, for a new run or one that was sent before.
 func (m *model) launch(t *rapid.T) {
 	lease := shard.Lease(rapid.Uint64Range(1, uint64(m.lastLease)+1).Draw(t, "lease"))
+	if held := slices.Sorted(maps.Keys(m.leases)); len(held) > 0 && rapid.Bool().Draw(t, "held") {
+		lease = rapid.SampledFrom(held).Draw(t, "which")
+	}
 	id := workload.RunID{Job: workload.JobID{1}, Instance: m.nextRun, Generation: 1, Run: 1}
 	if m.nextRun > 0 && rapid.IntRange(0, 4).Draw(t, "again") == 0 {
 		id.Instance = rapid.Uint32Range(0, m.nextRun-1).Draw(t, "run")
@@ -290,7 +392,24 @@ func (m *model) launch(t *rapid.T) {
 	if _, here := m.runs[id]; !here && m.sent[id] > 0 {
 		return // a core never sends a run again that it was told the end of
 	}
+	m.launchOn(t, lease, id)
+}
+
+// launchAll fills the hosts: every lease is launched on.
+func (m *model) launchAll(t *rapid.T) {
+	for _, lease := range slices.Sorted(maps.Keys(m.leases)) {
+		if m.leases[lease].pledged && rapid.IntRange(0, 3).Draw(t, "early") > 0 {
+			continue
+		}
+		m.launchOn(t, lease, workload.RunID{Job: workload.JobID{1}, Instance: m.nextRun, Generation: 1, Run: 1})
+		m.nextRun++
+		m.checkPledges(t)
+	}
+}
+
+func (m *model) launchOn(t *rapid.T, lease shard.Lease, id workload.RunID) {
 	room, held := m.leases[lease]
+	tooEarly := held && room.pledged && !m.cleared(room)
 	hostName := room.host
 	if !held {
 		hostName = "h0"
@@ -313,7 +432,8 @@ func (m *model) launch(t *rapid.T) {
 		if len(refused)+len(launched) != 0 {
 			t.Fatalf("a repeated launch was answered: %v %v", refused, launched)
 		}
-	case !held:
+	case !held, tooEarly:
+		delete(m.leases, lease)
 		if len(refused) != 1 || len(launched) != 0 {
 			t.Fatalf("launched without a lease: %v %v", refused, launched)
 		}

@@ -49,7 +49,9 @@ func (ReconcileCall) shardCall() {}
 type Stats struct {
 	Hosts int // known, those with a fault included
 	Held  int // leases
-	Runs  int // runs that the cluster or the core knows, ended ones until they are acknowledged
+	// Pledged is how many of them are pledges.
+	Pledged int
+	Runs    int // runs that the cluster or the core knows, ended ones until they are acknowledged
 
 	Placed             uint64 // tasks that got a lease
 	Refused            uint64 // tasks that got none

@@ -248,8 +248,9 @@ func (m *Machine) launch(l Launch) {
 			m.refuseLaunch(r.Launch.Run, workload.ReasonLaunchRefused, why)
 			continue
 		}
+		m.unpledge(t)
 		m.unhold(t)
-		t.lease = 0
+		t.lease, t.moment = 0, 0
 		t.run, t.bound, t.launched = r.Launch.Run, true, m.inventory
 		m.runs.put(t)
 		launches = append(launches, r.Launch)
@@ -272,6 +273,10 @@ func (m *Machine) leaseFor(r *LaunchRun) (*tenant, string) {
 		name := t.host.record.Name
 		m.dropLease(t)
 		return nil, fmt.Sprintf("host %s takes no new runs", name)
+	case !m.cleared(t):
+		name := t.host.record.Name
+		m.dropLease(t)
+		return nil, fmt.Sprintf("the room pledged on host %s is not free yet", name)
 	}
 	return t, ""
 }

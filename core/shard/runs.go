@@ -41,6 +41,9 @@ func (m *Machine) bind(b *BoundRun) {
 		m.vacate(t)
 	}
 	t.hostID, t.class, t.devices = b.Host, b.Class, b.Devices
+	if b.Started != 0 {
+		t.moment = b.Started
+	}
 	t.setPorts(b.Ports)
 	if !t.bound {
 		t.bound = true
@@ -206,6 +209,7 @@ func (m *Machine) forget(t *tenant) {
 	if !t.bound {
 		m.foreign--
 	}
+	delete(m.dying, t.run)
 	m.runs.remove(t.run)
 	m.discard(t)
 }
