@@ -69,8 +69,42 @@ func (t *Tree) CheckOwnerLimit(id workload.PoolID, unit resource.Vector) error {
 	return nil
 }
 
+// entitleControllers finds what pools would be entitled to if they asked for as much as their controllers stand for, and reports whether
+// there is any of that. Jobs that direct others use their pool in order to run those others, who ask for nothing yet while their
+// controllers wait. On a busy cell a pool is entitled to what it asks for, so a part of that would never let a first controller in. A part
+// of what the pool could have does, and as nobody is entitled to anything by this, it takes nothing from others.
+func (t *Tree) entitleControllers(order []*node) bool {
+	some := false
+	for _, n := range order {
+		some = some || n.percent > 0 && !n.asked.Controllers.IsZero()
+	}
+	if !some {
+		return false
+	}
+	t.fillTree(order, func(n *node, k resource.Kind) int64 {
+		wanted := n.wanted(k)
+		if n.percent > 0 {
+			wanted = max(wanted, wholeOf(min(n.asked.Controllers[k], wanted), n.percent))
+		}
+		return wanted
+	})
+	for _, n := range order {
+		n.foreseen = n.entitlement
+	}
+	return true
+}
+
+// wholeOf is the least of which part is no more than percent.
+func wholeOf(part int64, percent uint8) int64 {
+	if part > (Unlimited-int64(percent))/100 {
+		return Unlimited
+	}
+	return (part*100 + int64(percent) - 1) / int64(percent)
+}
+
 // ControllerBound returns what ControllerPercent of the leaf and of all above it leaves to work that directs other work; false when none
-// of them bounds it. The percentage is of the entitlement that the last Entitle found, rounded down.
+// of them bounds it. The percentage, rounded down, is of what the last Entitle found: of the pool's entitlement, or of what it would be
+// if the pool asked for as much as its controllers stand for, which is the larger.
 func (t *Tree) ControllerBound(id workload.PoolID) (Bound, bool) {
 	b, bounded := unbounded, false
 	for n := t.nodes[id]; n != nil; n = n.parent {
@@ -79,7 +113,7 @@ func (t *Tree) ControllerBound(id workload.PoolID) (Bound, bool) {
 		}
 		bounded = true
 		for k := range n.entitlement {
-			b.narrow(k, percentOf(n.entitlement[k], n.pool.ControllerPercent), n.controllers[k])
+			b.narrow(k, percentOf(n.foreseen[k], n.pool.ControllerPercent), n.controllers[k])
 		}
 	}
 	return b, bounded

@@ -67,12 +67,13 @@ func TestOwnerBounds(t *testing.T) {
 
 func TestControllerBounds(t *testing.T) {
 	tree := mustTree(t, with(elastic(1, 0), controllers(50)), with(elastic(2, 0), below(1), controllers(20)), with(elastic(3, 0), below(1)), elastic(4, 0))
-	// On a busy cell a pool is entitled to what it demands. One controller of 3 asks for the 15 of which 3 are 20 %.
+	// On a busy cell a pool is entitled to what it demands. One controller of 3 stands for the 15 of which 3 are 20 %, and is bounded by
+	// that; the pool is entitled to no more than the 3.
 	tree.SetDemand(poolID(2), respool.Demand{Preemptible: resource.Vector{cpu: 3}, Controllers: resource.Vector{cpu: 3}})
 	tree.SetDemand(poolID(3), respool.Demand{Preemptible: resource.Vector{cpu: 4}, Controllers: resource.Vector{cpu: 4}})
 	tree.SetDemand(poolID(4), wants(1000))
 	tree.Entitle(resource.Vector{cpu: 100})
-	for id, want := range map[int][3]int64{2: {15, 3, 3}, 3: {8, 11, 11}} { // of pool 1's 23 there are 11, and pool 2 has 3 of its own
+	for id, want := range map[int][3]int64{2: {3, 3, 3}, 3: {4, 11, 11}} { // of the 15 and 8 below pool 1 there are 11, and pool 2 has 3 of its own
 		tree.Charge(poolID(4), resource.Vector{cpu: 1}, respool.Work{Controller: true}) // elsewhere
 		b, bounded := tree.ControllerBound(poolID(id))
 		if got := [3]int64{account(t, tree, poolID(id)).Entitlement[cpu], b.Limit[cpu], b.Left[cpu]}; !bounded || got != want {

@@ -24,11 +24,7 @@ import (
 // depend on nothing but the records. The cost is O(n log n) per kind in the worst case; nothing is allocated once the
 // scratch has grown.
 //
-// Jobs that direct others use their pool in order to run those others: where ControllerPercent bounds them, their demand counts for as
-// much as it takes to make room for it within the bound. Otherwise a pool of controllers alone, on a busy cell, would never be entitled to
-// enough to start one.
-//
-// Revocable work has its own ledger, see revocable.go.
+// What controllers may use is found by a computation of its own, see bound.go, and revocable work has its own ledger, see revocable.go.
 //
 // The algorithm is water-filling as in Bertsekas and Gallager, Data Networks, section 6.5, applied to each node of the tree.
 func (t *Tree) Entitle(capacity resource.Vector) {
@@ -42,9 +38,23 @@ func (t *Tree) Entitle(capacity resource.Vector) {
 			t.reserve(n, k)
 		}
 	}
+	foreseen := t.entitleControllers(order)
+	t.fillTree(order, (*node).wanted)
+	for _, n := range order {
+		if !foreseen {
+			n.foreseen = n.entitlement
+		}
+		n.foreseen = n.foreseen.Max(n.entitlement)
+	}
+	t.entitleRevocable(order, whole)
+}
+
+// fillTree sets demands and entitlements, given what the leaves want.
+func (t *Tree) fillTree(order []*node, wanted func(*node, resource.Kind) int64) {
+	kinds := resource.Kind(t.names.Len())
 	for _, n := range slices.Backward(order) {
 		for k := range kinds {
-			n.countDemand(k)
+			n.countDemand(k, wanted)
 		}
 	}
 	for _, n := range order {
@@ -52,7 +62,6 @@ func (t *Tree) Entitle(capacity resource.Vector) {
 			t.distribute(n, k)
 		}
 	}
-	t.entitleRevocable(order, whole)
 }
 
 // reserve sets the reservations of n's children from n's.
@@ -91,16 +100,13 @@ func (t *Tree) reserve(n *node, k resource.Kind) {
 }
 
 // countDemand sets n's demand; those of its children are set.
-func (n *node) countDemand(k resource.Kind) {
-	wanted := n.wanted(k)
-	if n.percent > 0 {
-		wanted = max(wanted, wholeOf(min(n.asked.Controllers[k], wanted), n.percent))
+func (n *node) countDemand(k resource.Kind, leafWants func(*node, resource.Kind) int64) {
+	wanted := int64(0)
+	if len(n.children) == 0 {
+		wanted = leafWants(n, k)
 	}
-	if len(n.children) > 0 {
-		wanted = 0
-		for _, c := range n.children {
-			wanted = saturatingAdd(wanted, c.demand[k])
-		}
+	for _, c := range n.children {
+		wanted = saturatingAdd(wanted, c.demand[k])
 	}
 	switch {
 	case n.pool.Kind == Static:
@@ -115,14 +121,6 @@ func (n *node) countDemand(k resource.Kind) {
 // wanted is what the ordinary work of a leaf uses and waits for, as far as it can ever be admitted.
 func (n *node) wanted(k resource.Kind) int64 {
 	return saturatingAdd(n.asked.Preemptible[k], min(n.asked.NonPreemptible[k], n.effective[k]))
-}
-
-// wholeOf is the least of which part is no more than percent.
-func wholeOf(part int64, percent uint8) int64 {
-	if part > (Unlimited-int64(percent))/100 {
-		return Unlimited
-	}
-	return (part*100 + int64(percent) - 1) / int64(percent)
 }
 
 // distribute splits n's entitlement among its children.

@@ -2,6 +2,7 @@ package respool_test
 
 import (
 	"fmt"
+	"math/big"
 	"slices"
 	"testing"
 
@@ -314,12 +315,26 @@ func TestEntitleAgreesWithOracle(t *testing.T) {
 
 func compareWithOracle(t *rapid.T, f *forest, tree *respool.Tree) {
 	for _, k := range []resource.Kind{cpu, gpu} {
-		want := entitlements(f, k)
+		want, foreseen := entitlements(f, k, false), entitlements(f, k, true)
+		byID := map[workload.PoolID]respool.Pool{}
+		for _, p := range f.pools {
+			byID[p.ID] = p
+		}
 		for _, p := range f.pools {
 			a := account(t, tree, p.ID)
 			got := outcome{a.Reservation[k], a.Demand[k], a.Entitlement[k], a.RevocableDemand[k], a.RevocableEntitlement[k], want[p.ID].wanted}
 			if got != want[p.ID] {
 				t.Fatalf("%s kind %d: got %+v, oracle says %+v", tree.Path(p.ID), k, got, want[p.ID])
+			}
+			limit := respool.Unlimited
+			for at, ok := p, true; ok; at, ok = byID[at.Parent] {
+				if at.ControllerPercent > 0 {
+					part := new(big.Int).Mul(big.NewInt(max(foreseen[at.ID].entitlement, want[at.ID].entitlement)), big.NewInt(int64(at.ControllerPercent)))
+					limit = min(limit, part.Quo(part, big.NewInt(100)).Int64())
+				}
+			}
+			if b, bounded := tree.ControllerBound(p.ID); b.Limit[k] != limit || bounded != (limit != respool.Unlimited) {
+				t.Fatalf("%s kind %d: controllers may use %d, oracle says %d", tree.Path(p.ID), k, b.Limit[k], limit)
 			}
 		}
 	}
@@ -361,7 +376,7 @@ func TestEntitleSlowLevel(t *testing.T) {
 		f.asked[p.ID] = wants(want)
 	}
 	tree := f.entitled(t)
-	want := entitlements(&f, cpu)
+	want := entitlements(&f, cpu, false)
 	for _, p := range f.pools {
 		if got := account(t, tree, p.ID).Entitlement[cpu]; got != want[p.ID].entitlement {
 			t.Errorf("%s: entitlement %d, oracle says %d", tree.Path(p.ID), got, want[p.ID].entitlement)

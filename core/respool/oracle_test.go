@@ -25,11 +25,15 @@ type oracle struct {
 	asked    map[workload.PoolID]respool.Demand
 	used     map[workload.PoolID]resource.Vector
 	percents map[workload.PoolID]int64 // the narrowest ControllerPercent here and above; 0: none
+	foresee  bool                      // controllers' demand counts for the whole of which it is that part
 	found    map[workload.PoolID]outcome
 }
 
-func entitlements(f *forest, k resource.Kind) map[workload.PoolID]outcome {
-	o := oracle{k, map[workload.PoolID][]respool.Pool{}, f.asked, f.used, map[workload.PoolID]int64{}, map[workload.PoolID]outcome{}}
+func entitlements(f *forest, k resource.Kind, foresee bool) map[workload.PoolID]outcome {
+	o := oracle{
+		kind: k, children: map[workload.PoolID][]respool.Pool{}, asked: f.asked, used: f.used, percents: map[workload.PoolID]int64{},
+		foresee: foresee, found: map[workload.PoolID]outcome{},
+	}
 	for _, p := range f.pools {
 		o.children[p.Parent] = append(o.children[p.Parent], p)
 	}
@@ -141,7 +145,7 @@ func (o *oracle) demand(p respool.Pool) int64 {
 	d := o.asked[p.ID]
 	out.demand = d.Preemptible[o.kind] + min(d.NonPreemptible[o.kind], out.effective)
 	out.wanted = out.demand
-	if percent := o.percents[p.ID]; percent > 0 {
+	if percent := o.percents[p.ID]; o.foresee && percent > 0 {
 		whole := big.NewRat(min(d.Controllers[o.kind], out.demand)*100, percent)
 		ceil := new(big.Int).Quo(new(big.Int).Add(whole.Num(), new(big.Int).Sub(whole.Denom(), big.NewInt(1))), whole.Denom())
 		out.demand = max(out.demand, ceil.Int64())

@@ -94,7 +94,7 @@ type Pool struct {
 	Queue QueuePolicy
 	// UserLimit bounds what the jobs of one owner use of the pool together.
 	UserLimit Limits
-	// ControllerPercent is the part of the entitlement that jobs which direct others may use, 1 to 100. 0: all of it.
+	// ControllerPercent is the part of what the pool could be entitled to that jobs which direct others may use, 1 to 100. 0: all of it.
 	ControllerPercent uint8
 	// RevocablePercent is the part of the cell's slack that revocable jobs of the pool may use, 1 to 100. 0: all of it.
 	RevocablePercent uint8

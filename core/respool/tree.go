@@ -45,6 +45,7 @@ type node struct {
 	effective   resource.Vector // reservation after scaling
 	demand      resource.Vector // what counts of the demand
 	entitlement resource.Vector
+	foreseen    resource.Vector // what controllers' parts are taken of; at least entitlement
 }
 
 // NewTree builds the tree of the given records, in any order. The root must not be among them. names is read, never changed;

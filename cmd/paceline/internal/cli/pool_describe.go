@@ -18,7 +18,7 @@ func (a *app) describePool(p *output.Printer, pool *pacelinev1.Pool) error {
 	f.add("Share", "%s", shareOf(pool))
 	f.add("Queue", "%s", queueOf(spec.GetQueue()))
 	if percent := spec.GetControllerPercent(); percent > 0 {
-		f.add("Controllers", "at most %d%% of its entitlement", percent)
+		f.add("Controllers", "at most %d%% of what it could be entitled to", percent)
 	}
 	if percent := spec.GetRevocablePercent(); percent > 0 {
 		f.add("Revocable work", "at most %d%% of the cell's slack", percent)

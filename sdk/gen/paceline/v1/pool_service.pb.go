@@ -44,7 +44,8 @@ type PoolSpec struct {
 	Queue *QueueSpec `protobuf:"bytes,7,opt,name=queue,proto3" json:"queue,omitempty"`
 	// What one owner's jobs may use of the pool together. A kind that is left out is not limited.
 	UserLimit *Quantities `protobuf:"bytes,8,opt,name=user_limit,json=userLimit,proto3" json:"user_limit,omitempty"`
-	// How much of the pool's entitlement jobs with controller may use, in percent. 0: all of it.
+	// How much of the pool jobs with controller may use together, in percent of its entitlement, or of what that would be if the pool asked
+	// for as much as its controllers stand for. 0: all of it.
 	ControllerPercent uint32 `protobuf:"varint,9,opt,name=controller_percent,json=controllerPercent,proto3" json:"controller_percent,omitempty"`
 	// How much of the cell's slack revocable jobs of the pool may use, in percent. 0: all of it.
 	RevocablePercent uint32 `protobuf:"varint,10,opt,name=revocable_percent,json=revocablePercent,proto3" json:"revocable_percent,omitempty"`
