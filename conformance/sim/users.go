@@ -264,7 +264,7 @@ func (u *users) draw() *workload.JobSpec {
 		s.Template.Needs = resource.Vector{resource.CPU: 50}
 		s.Template.Simulation = workload.Simulation{}
 	case 3, 4:
-		s.Gang = &workload.GangSpec{}
+		s.Gang = u.gang(s.Instances)
 	case 5:
 		s.MaxRunning = 1 + uint32(r.IntN(3))
 		s.Template.Simulation.Duration /= 4
@@ -274,6 +274,32 @@ func (u *users) draw() *workload.JobSpec {
 	}
 	u.decorate(s)
 	return s
+}
+
+// gang makes whole jobs gangs and parts of them, rigid and elastic, here and there within one domain. It follows from the job's number alone, so
+// that what else a seed draws does not hang on it.
+func (u *users) gang(instances uint32) *workload.GangSpec {
+	n := uint32(u.ids) * 2654435761 >> 8 // Knuth's multiplicative hash
+	g := &workload.GangSpec{}
+	switch {
+	case n%3 == 1:
+		g.MinSize = 1 + n/3%instances
+	case n%3 == 2 && instances >= 4:
+		half := instances / 2 // and the last one is on its own
+		g.Groups = []workload.GangGroup{
+			{Name: "left", Instances: []workload.InstanceRange{{First: 0, Last: half - 1}}},
+			{Name: "right", Instances: []workload.InstanceRange{{First: half, Last: instances - 2}}, MinSize: 1},
+		}
+	}
+	switch n / 64 % 5 {
+	case 1:
+		g.Topology = workload.GangTopology{Key: "rack", Required: true}
+	case 2:
+		g.Topology = workload.GangTopology{Key: "zone"}
+	case 3:
+		g.Topology = workload.GangTopology{Key: workload.TopologyCluster, Required: true}
+	}
+	return g
 }
 
 // decorate adds needs and wishes to some.
@@ -380,6 +406,7 @@ func (u *users) mayWait(j *scheduler.JobView) bool {
 	}
 	p := &j.Spec.Placement
 	picky := p.HostPool != "" || len(p.Constraints)+len(p.Spreads)+len(p.Affinities)+len(p.Clusters) > 0 || p.Exclusive ||
+		(j.Spec.Gang != nil && j.Spec.Gang.Topology.Required) ||
 		j.Spec.Kind == workload.Daemon || j.Spec.Template.Needs[resource.GPU] > 0 || slices.ContainsFunc(j.Spec.Template.Ports, func(p workload.Port) bool { return p.Number != 0 })
 	e, _ := u.w.cell.state.Reader().Explain(j.ID)
 	for _, r := range e.Reasons {
