@@ -124,3 +124,52 @@ func BenchmarkRefusal(b *testing.B) {
 		n.Place(t, huge)
 	}
 }
+
+// BenchmarkGang is one attempt to place a gang on 5,000 hosts in racks of 40: anywhere, within one rack, and one that no rack has room for, whose
+// attempts are the same scan again. A gang of 64 fills a good part of a rack.
+func BenchmarkGang(b *testing.B) {
+	const hosts, rack = 5000, 40
+	for _, size := range []int{3, 64} {
+		for _, within := range []placement.Within{{}, {Key: "rack", Required: true}, {Key: "rack"}} {
+			name := fmt.Sprintf("members=%d/topology=%s,required=%v", size, within.Key, within.Required)
+			b.Run(name, func(b *testing.B) { benchGang(b, gangTable(b, hosts, rack), size, within, true) })
+		}
+	}
+	b.Run("members=3000/refused", func(b *testing.B) {
+		benchGang(b, gangTable(b, hosts, rack), 3000, placement.Within{Key: "rack", Required: true}, false)
+	})
+}
+
+func gangTable(b *testing.B, hosts, rack int) *host.Table {
+	b.Helper()
+	t := host.New(&resource.Names{}, hosts)
+	for i := range hosts {
+		h := host.Host{
+			Name: fmt.Sprint("h", i), Ready: true, Attributes: map[string]string{"rack": fmt.Sprint(i / rack)},
+			Capacity: resource.Vector{int64(2000 + i*37%6000), int64(8192 + i*53%16384), 1 << 20},
+		}
+		binary.BigEndian.PutUint64(h.ID[:], uint64(i+1))
+		if _, err := t.Upsert(h); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return t
+}
+
+func benchGang(b *testing.B, t *host.Table, size int, within placement.Within, fits bool) {
+	n := placement.NewNative()
+	class := benchClass(1000, workload.Placement{})
+	requests := []placement.Request{{Class: class, Count: size, Gang: true, Unit: 1, Within: within}}
+	for b.Loop() {
+		results := n.Place(t, requests)
+		if (results[0].Refused == 0) != fits {
+			b.Fatalf("refused %d of %d", results[0].Refused, size)
+		}
+		if fits {
+			b.StopTimer()
+			giveBack(b, t, class, results)
+			b.StartTimer()
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1e6, "ms/attempt")
+}
