@@ -109,7 +109,7 @@ func (w *world) command(f []string) string {
 	case "leases":
 		return strconv.Itoa(w.clusters[args.word(w, 0)].machine.Stats().Held)
 	case "env":
-		return w.environment(args.word(w, 0))
+		return w.environment(args)
 	case "kills":
 		return strconv.Itoa(w.clusters[args.word(w, 0)].kills)
 	case "hold", "commit":
@@ -325,11 +325,15 @@ func (w *world) clusterOf(id workload.RunID) *cluster {
 	return nil
 }
 
-// environment prints what a live member of a gang was told of it.
-func (w *world) environment(which string) string {
+// environment prints what a live member of a gang was told of it, or the path of its pool that a run was told.
+func (w *world) environment(a arguments) string {
 	var lines []string
-	w.eachLive(which, func(id workload.RunID, _ scheduler.TaskView) {
+	w.eachLive(a.word(w, 0), func(id workload.RunID, _ scheduler.TaskView) {
 		env := w.clusterOf(id).runs[id].env
+		if a.has("pool") {
+			lines = append(lines, env["PACELINE_POOL"])
+			return
+		}
 		for _, name := range sortedKeys(env) {
 			if short, ours := strings.CutPrefix(name, "PACELINE_GANG_"); ours {
 				lines = append(lines, short+"="+env[name])

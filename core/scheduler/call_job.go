@@ -189,16 +189,25 @@ func needsOf(spec *workload.JobSpec, o *workload.Override) resource.Vector {
 	return *o.Needs
 }
 
-// atOnce is the most that a job holds at one time.
+// atOnce is what a job holds at one time when all goes well. With a window, which of the overridden instances meet in it depends on when
+// others end; each of them must fit by itself at least.
 func atOnce(spec *workload.JobSpec) resource.Vector {
 	n := int64(spec.Instances)
 	switch {
 	case spec.Kind == workload.Daemon:
-		n = 1 // one at least; how many depends on the hosts
-	case spec.MaxRunning > 0:
-		n = min(n, int64(spec.MaxRunning))
+		return spec.Template.Needs // one at least; how many depends on the hosts
+	case spec.MaxRunning > 0 && int64(spec.MaxRunning) < n:
+		total := spec.Template.Needs.Scale(int64(spec.MaxRunning))
+		for i := range spec.Overrides {
+			total = total.Max(needsOf(spec, &spec.Overrides[i]))
+		}
+		return total
 	}
-	return spec.Template.Needs.Scale(n)
+	total := spec.Template.Needs.Scale(n - int64(len(spec.Overrides)))
+	for i := range spec.Overrides {
+		total = total.Add(needsOf(spec, &spec.Overrides[i]))
+	}
+	return total
 }
 
 // warnings tell a user what will not go as he may think.
