@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/paceline-sched/paceline/core/resource"
@@ -219,10 +220,18 @@ func (s *State) warnings(spec *workload.JobSpec) []string {
 	if len(spec.Template.Command) == 0 && len(spec.Placement.Clusters) == 0 {
 		w = append(w, "it has no command, so only a simulated cluster can run it: name one in placement.clusters")
 	}
+	if g := spec.Gang; g != nil && g.Topology.Required && !s.anyDomain(g.Topology.Key) {
+		w = append(w, fmt.Sprintf("no host has the attribute %q, within one value of which its gang has to stay: it waits until one has", g.Topology.Key))
+	}
 	if spec.Kind == workload.Daemon && spec.Instances > 0 {
 		w = append(w, "instances is ignored for a daemon: it runs once on every matching host")
 	}
 	return w
+}
+
+// anyDomain reports whether any host has a value of a topology key.
+func (s *State) anyDomain(key string) bool {
+	return slices.ContainsFunc(s.hostNames, func(h *hostState) bool { return h.Present && domainOf(h, key) != "" })
 }
 
 func (s *State) findJob(id workload.JobID, expected uint64) (*job, *Error) {

@@ -235,8 +235,22 @@ func (s *State) watchGather() {
 	}
 }
 
+// gatherTimedOut gives up on a shard that does not answer. Gangs in line that would ask it too need not find out one after the other.
 func (s *State) gatherTimedOut(g *gather) {
-	if s.gathering == g {
-		s.scatter(g)
+	if s.gathering != g {
+		return
 	}
+	line := s.gathers
+	s.gathers = nil
+	if g.asked != nil {
+		asks := func(r shardRoom) bool { return r.shard == g.asked.to }
+		for n, w := range line {
+			if slices.ContainsFunc(w.rooms, asks) && s.startable(w) {
+				s.refuse(w)
+				line[n] = nil
+			}
+		}
+	}
+	s.gathers = slices.DeleteFunc(line, func(w *placeWork) bool { return w == nil })
+	s.scatter(g)
 }
