@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/tracefile"
+	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -22,6 +24,12 @@ type flags struct {
 	output, plot         string
 	policy               string
 	options              Options
+
+	swf                         string
+	order, candidates, backfill string
+	sequences                   string
+	patience                    time.Duration
+	workload                    SWFOptions
 }
 
 // NewCommand returns "run", to be mounted under "paceline sim".
@@ -55,17 +63,25 @@ The files are CSV with a header, plain or .gz, columns as in the Google trace of
   hosts   machine_id, platform, cpus, memory (fractions of the largest host)
   tasks   job_id, task_index, user, priority, cpu_request, memory_request, different_machines,
           submit_us, first_schedule_us, end_us, end_event
-  events  time_us, machine_id, event_type (0 added, 1 removed, 2 updated), cpus, memory`, DefaultOvercommitCPU, DefaultOvercommitMemory),
+  events  time_us, machine_id, event_type (0 added, 1 removed, 2 updated), cpus, memory
+
+With --swf it runs rigid parallel jobs in the Standard Workload Format instead, on --processors hosts of
+one processor each: every job is a gang of one-processor tasks that starts as a whole, in one pool
+whose queue follows --order, --backfill and --candidates. Each of the --sequences is --length jobs
+long and begins on an empty machine; without --sequences the whole file is one. The report gives
+the mean bounded slowdown, (wait + run time) / max(run time, 10 s), over the jobs of each sequence and
+then over sequences. Where the file has no time asked for, the run time is the estimate.`, DefaultOvercommitCPU, DefaultOvercommitMemory),
 		Example: `  paceline sim run --hosts google2011_machines_t0.csv.gz --tasks google2011_tasks.csv.gz -o json
-  paceline sim run --hosts h.csv --tasks t.csv --events machine_events.csv.gz --plot out.svg`,
+  paceline sim run --hosts h.csv --tasks t.csv --events machine_events.csv.gz --plot out.svg
+  paceline sim run --swf lublin_256.swf.gz --processors 256 --order smallest-first --backfill easy --sequences published -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.hosts, "hosts", "", "inventory `file` (required)")
-	fs.StringVar(&f.tasks, "tasks", "", "trace `file` of tasks (required)")
+	fs.StringVar(&f.hosts, "hosts", "", "inventory `file`")
+	fs.StringVar(&f.tasks, "tasks", "", "trace `file` of tasks")
 	fs.StringVar(&f.events, "events", "", "`file` of machines that come, go and change; without it hosts stay")
 	fs.Float64Var(&f.options.OvercommitCPU, "overcommit-cpu", DefaultOvercommitCPU, "CPU that hosts offer, as a multiple of what they have")
 	fs.Float64Var(&f.options.OvercommitMemory, "overcommit-memory", DefaultOvercommitMemory, "memory that hosts offer, as a multiple of what they have")
@@ -76,17 +92,36 @@ The files are CSV with a header, plain or .gz, columns as in the Google trace of
 	fs.DurationVar(&f.options.Sample, "sample", 10*time.Second, "time between two samples for utilisation and plot")
 	fs.StringVarP(&f.output, "output", "o", "table", "table or json")
 	fs.StringVar(&f.plot, "plot", "", "also draw utilisation, waiting tasks and entitlements over time into this `file` (.svg, .pdf or .png)")
-	for _, name := range []string{"hosts", "tasks"} {
-		if err := cmd.MarkFlagRequired(name); err != nil {
-			panic(err) // the flag is defined a few lines above
-		}
+	f.addSWF(fs)
+	cmd.MarkFlagsOneRequired("hosts", "swf")
+	cmd.MarkFlagsRequiredTogether("hosts", "tasks")
+	for _, name := range []string{"hosts", "tasks", "events", "overcommit-cpu", "overcommit-memory", "policy", "shards", "start", "sample", "plot"} {
+		cmd.MarkFlagsMutuallyExclusive("swf", name)
+	}
+	for _, name := range []string{"processors", "order", "candidates", "backfill", "patience", "sequences", "length"} {
+		cmd.MarkFlagsMutuallyExclusive("hosts", name)
 	}
 	return cmd
+}
+
+// addSWF defines the flags that go with --swf.
+func (f *flags) addSWF(fs *pflag.FlagSet) {
+	fs.StringVar(&f.swf, "swf", "", "workload `file` in the Standard Workload Format, instead of hosts and tasks")
+	fs.IntVar(&f.workload.Processors, "processors", 256, "with --swf: processors of the machine")
+	fs.StringVar(&f.order, "order", respool.OrderPriorityFIFO.String(), "with --swf: order of the queue: priority-fifo, fair-user, smallest-first, shortest-first or express")
+	fs.StringVar(&f.backfill, "backfill", respool.BackfillEASY.String(), "with --swf: easy or none")
+	fs.StringVar(&f.candidates, "candidates", "", "with --swf: order in which work is tried for back-fill (default: as --order)")
+	fs.DurationVar(&f.patience, "patience", 0, "with --swf: how long a job may be passed before the queue waits for it (0: for ever)")
+	fs.StringVar(&f.sequences, "sequences", "all", "with --swf: published (the ten that figures on lublin_256 are published for), all, every:N, or a list of first jobs")
+	fs.IntVar(&f.workload.Length, "length", SequenceLength, "with --swf: jobs of a sequence")
 }
 
 func (f *flags) run(ctx context.Context, out, status io.Writer) error {
 	if err := f.read(); err != nil {
 		return err
+	}
+	if f.swf != "" {
+		return f.runSWF(ctx, out, status)
 	}
 	began := time.Now()
 	r, err := Run(ctx, f.options)
@@ -104,9 +139,29 @@ func (f *flags) run(ctx context.Context, out, status io.Writer) error {
 	if f.output == "table" {
 		return r.WriteTable(out)
 	}
+	return writeJSON(out, r)
+}
+
+func (f *flags) runSWF(ctx context.Context, out, status io.Writer) error {
+	began := time.Now()
+	f.workload.Seed = f.options.Seed
+	r, err := RunSWF(ctx, f.workload)
+	if err != nil {
+		return err
+	}
+	took := time.Since(began).Seconds()
+	fmt.Fprintf(status, "%.1f s, %.0f times real time, %.0f placements per second, %.0f MiB at the peak\n",
+		took, r.seconds/took, float64(r.placements)/took, peakMiB())
+	if f.output == "table" {
+		return r.WriteTable(out)
+	}
+	return writeJSON(out, r)
+}
+
+func writeJSON(out io.Writer, report any) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(r); err != nil {
+	if err := encoder.Encode(report); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil
@@ -116,6 +171,9 @@ func (f *flags) run(ctx context.Context, out, status io.Writer) error {
 func (f *flags) read() (err error) {
 	if f.output != "table" && f.output != "json" {
 		return fmt.Errorf("--output %q: choose table or json", f.output)
+	}
+	if f.swf != "" {
+		return f.readSWF()
 	}
 	if ext := filepath.Ext(f.plot); f.plot != "" && !slices.Contains([]string{".svg", ".pdf", ".png"}, ext) {
 		return fmt.Errorf("--plot %s: the name must end in .svg, .pdf or .png", f.plot)
@@ -135,6 +193,41 @@ func (f *flags) read() (err error) {
 	}
 	if f.options.Events, err = tracefile.ReadFile(f.events, ReadHostEvents); err != nil {
 		return fmt.Errorf("--events: %w", err)
+	}
+	return nil
+}
+
+func (f *flags) readSWF() (err error) {
+	q := &f.workload.Queue
+	var known bool
+	if q.Order, known = respool.ParseOrder(f.order); !known {
+		return fmt.Errorf("--order %q: choose priority-fifo, fair-user, smallest-first, shortest-first or express", f.order)
+	}
+	if q.Candidates = q.Order; f.candidates != "" {
+		if q.Candidates, known = respool.ParseOrder(f.candidates); !known {
+			return fmt.Errorf("--candidates %q: choose priority-fifo, fair-user, smallest-first, shortest-first or express", f.candidates)
+		}
+	}
+	if q.Backfill, known = respool.ParseBackfill(f.backfill); !known {
+		return fmt.Errorf("--backfill %q: choose easy or none", f.backfill)
+	}
+	switch q.Patience = f.patience; {
+	case f.patience == 0:
+		q.Patience = respool.MaxQueueTime
+	case f.patience < 0 || f.patience > respool.MaxQueueTime:
+		return fmt.Errorf("--patience %v: it must be from 0 to %v", f.patience, respool.MaxQueueTime)
+	}
+	if f.workload.Length < 1 {
+		return fmt.Errorf("--length %d: a sequence has at least one job", f.workload.Length)
+	}
+	if f.workload.Jobs, err = tracefile.ReadFile(f.swf, ReadSWF); err != nil {
+		return fmt.Errorf("--swf: %w", err)
+	}
+	if f.sequences == "all" {
+		f.workload.Length = 0
+	}
+	if f.workload.Starts, err = sequenceStarts(f.sequences, len(f.workload.Jobs), f.workload.Length); err != nil {
+		return fmt.Errorf("--sequences %w", err)
 	}
 	return nil
 }

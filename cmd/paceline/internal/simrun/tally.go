@@ -18,9 +18,9 @@ type tally struct {
 	ended    [numTiers]int
 	lost     [numTiers]int // runs that ended with their host
 
-	steps, writes, hostEvents int
-	refusedLaunches           int
-	samples                   []sample
+	hostEvents      int
+	refusedLaunches int
+	samples         []sample
 }
 
 // sample is the cell at one moment.
