@@ -12,7 +12,10 @@ import (
 func TestStaleMembersNeverCount(t *testing.T) {
 	w := newWorld(t)
 	for _, line := range [][]string{
-		{"cluster", "c", "a=1000"}, {"run", "ring", "n=3", "gang", "min=2", "retries=5"}, {"finish", "ring/0", "exit=1"}, {"finish", "ring/1", "exit=1"},
+		{"cluster", "c", "a=1000"},
+		{"run", "ring", "n=3", "gang", "min=2", "retries=5"},
+		{"finish", "ring/0", "exit=1"},
+		{"finish", "ring/1", "exit=1"},
 		{"advance", "30s"},
 	} {
 		w.command(line)
