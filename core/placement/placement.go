@@ -26,11 +26,19 @@
 // class's own labels satisfy is waived while no task of the table matches, so that the first may start. Hosts without the topology
 // attribute fail hard affinities and max_skew, never meet soft ones, and together count as one domain of a soft spread.
 //
+// # Gangs
+//
+// The tasks of a gang find room together or not at all. One that is to stay within a domain, the hosts that share the value of an attribute, goes
+// to the domain that has the least room beyond what it needs, so that roomy domains stay whole for larger ones; an elastic gang to one with room
+// to grow first. Where a domain is only preferred and none is large enough, the roomiest are filled one after the other. A gang of several classes
+// is several requests of one Unit. Members that join later name the domain.
+//
 // # Cost
 //
 // B tasks of a class on N hosts cost one scan, O(N), and O(log B) for each task: placing a task changes the cost of its own host only, so the B
 // best hosts of the scan hold every choice. Classes whose tasks change the cost of other hosts (spread or affinity to their own
-// kind over a domain wider than a host) keep a heap per domain instead: O(N + B (D + log N)) for D domains. Conditions on attributes are
+// kind over a domain wider than a host) keep a heap per domain instead: O(N + B (D + log N)) for D domains. A gang with a topology costs one scan
+// more, which counts the room of every domain, or one for each domain that it is split over, at most maxGangDomains. Conditions on attributes are
 // judged once per class and for changed hosts only. A class refused before is refused again in time
 // proportional to the hosts changed since.
 package placement

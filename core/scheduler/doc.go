@@ -9,7 +9,8 @@
 //  1. timers that are due: ends of back-off, launch and kill time-outs, deadlines, expiry (timer.go)
 //  2. events: calls of users (call_job.go, call_pool.go), replies of shards (reply.go, run.go)
 //  3. sweeps: bounded slices of work over many instances, such as stopping a job of a million (sweep.go)
-//  4. the cycle: demand, entitlement, admission, placement requests (cycle.go)
+//  4. the cycle: demand, entitlement, admission, placement requests (cycle.go, place.go); gangs (gang.go), and those that no shard can take alone
+//     (gather.go)
 //  5. what changed becomes records in ordered groups (group.go)
 //
 // # Durability
