@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/store"
@@ -38,12 +39,13 @@ type cell struct {
 	stepping  bool
 	pending   []commit // Steps that are not durable, in order
 	writing   bool
-	wakes     int              // arming of the timer that counts
-	followed  *scheduler.Image // what the groups that Step returned amount to
-	sinceFull int              // Steps since the whole state was compared with followed
-	stale     bool             // some of them wrote
-	before    map[string]books // by pool path, after the last Step
-	charged   charges          // after the last Step
+	wakes     int                       // arming of the timer that counts
+	followed  *scheduler.Image          // what the groups that Step returned amount to
+	sinceFull int                       // Steps since the whole state was compared with followed
+	stale     bool                      // some of them wrote
+	before    map[string]books          // by pool path, after the last Step
+	parties   map[party]resource.Vector // as before
+	charged   charges                   // after the last Step
 
 	skew int64 // of the wall clock; it outlives the process
 }
@@ -94,6 +96,7 @@ func (c *cell) start() {
 	c.state, c.sinceFull = state, 0
 	jobs, _ := state.Reader().Jobs(0, 1<<20, scheduler.JobFilter{})
 	c.before, c.charged = c.addUp(state.Reader(), jobs)
+	c.parties = c.countParties(state.Reader(), jobs)
 	for _, cl := range w.clusters {
 		cl.attach()
 	}

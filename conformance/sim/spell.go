@@ -13,7 +13,7 @@ import (
 
 // commands are what a scenario may have users say, by name; ApplyPool has a spelling of its own.
 var commands = byName(scheduler.SubmitJob{}, scheduler.PlanJob{}, scheduler.StopJob{}, scheduler.RestartJob{}, scheduler.DeletePool{},
-	scheduler.NameResources{}, scheduler.DrainHost{})
+	scheduler.MovePool{}, scheduler.NameResources{}, scheduler.DrainHost{})
 
 func byName(all ...scheduler.Command) map[string]reflect.Type {
 	named := map[string]reflect.Type{}

@@ -55,6 +55,7 @@ func (c *cell) checkPools() {
 			c.w.fail(CheckEntitlement, "the children of pool %s are entitled to %v, more than its %v", p.Path, sum, p.Entitlement)
 		}
 	}
+	c.checkLedgers(reader, jobs, pools)
 	c.checkEntitlements(pools)
 	c.checkQueues(pools, jobs, c.charged, charged)
 	c.before, c.charged = now, charged

@@ -153,7 +153,11 @@ func (u *users) act() {
 	case n < 82:
 		u.call(u.pool())
 	case n < 86:
-		u.call(scheduler.DeletePool{Path: u.poolPath()})
+		if path, n := u.poolPath(), mixed(u.ids); n%3 == 0 {
+			u.call(scheduler.MovePool{Path: path, NewPath: poolPaths[n/3%uint32(len(poolPaths))] + [...]string{"", "/m"}[n/16%2]})
+		} else {
+			u.call(scheduler.DeletePool{Path: path})
+		}
 	case n < 92:
 		hosts, _ := u.w.cell.state.Reader().Hosts("", "", 1000)
 		if len(hosts) > 0 {
@@ -218,8 +222,37 @@ func (u *users) pool() scheduler.ApplyPool {
 	if r.IntN(2) == 0 {
 		p.Limit = p.Limit.With(resource.CPU, p.Reservation[resource.CPU]+int64(r.IntN(8))*1000)
 	}
-	return scheduler.ApplyPool{ID: workload.PoolID(u.id()), Path: u.poolPath(), Pool: p}
+	id, path := workload.PoolID(u.id()), u.poolPath()
+	u.bound(&p)
+	return scheduler.ApplyPool{ID: id, Path: path, Pool: p}
 }
+
+// bound gives pools limits on owners, controllers and revocable work here and there. It follows from the command's number alone, as gangs do.
+func (u *users) bound(p *respool.Pool) {
+	switch n := mixed(u.ids); n % 6 {
+	case 0:
+		p.UserLimit = p.UserLimit.With(resource.CPU, int64(1+n/6%8)*1000)
+	case 1:
+		p.ControllerPercent = uint8(10 + n/6%90)
+	case 2:
+		p.RevocablePercent = uint8(1 + n/6%100)
+	}
+}
+
+// share gives jobs owners, makes some revocable and some direct others. It follows from the job's number alone, as gangs do.
+func (u *users) share(s *workload.JobSpec) {
+	n := mixed(u.ids)
+	s.Owner = [...]string{"ann", "bob", "cec"}[n%3]
+	switch n / 3 % 8 {
+	case 0:
+		s.Revocable, s.Preemptible = true, true
+	case 1:
+		s.Controller = true
+	}
+}
+
+// mixed spreads the numbers of commands (Knuth's multiplicative hash).
+func mixed(n uint64) uint32 { return uint32(n) * 2654435761 >> 8 }
 
 // leafPool is a pool that may hold jobs, most often the default one.
 func (u *users) leafPool() workload.PoolID {
@@ -273,13 +306,14 @@ func (u *users) draw() *workload.JobSpec {
 		s.Deadline = r.between(10*time.Second, 2*time.Minute)
 	}
 	u.decorate(s)
+	u.share(s)
 	return s
 }
 
 // gang makes whole jobs gangs and parts of them, rigid and elastic, here and there within one domain. It follows from the job's number alone, so
 // that what else a seed draws does not hang on it.
 func (u *users) gang(instances uint32) *workload.GangSpec {
-	n := uint32(u.ids) * 2654435761 >> 8 // Knuth's multiplicative hash
+	n := mixed(u.ids)
 	g := &workload.GangSpec{}
 	switch {
 	case n%3 == 1:

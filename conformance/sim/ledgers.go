@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"strings"
+
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// party is whose work is counted together in one pool and all below it: an owner's ordinary work, or everybody's revocable work.
+type party struct {
+	path, owner string
+	revocable   bool
+}
+
+// checkLedgers holds the ledgers beside the pools' own against the instances: what each owner's work and what revocable work holds. Neither
+// may grow beyond its bound; what was bounded anew under running work may stay.
+func (c *cell) checkLedgers(reader scheduler.Reader, jobs []scheduler.JobView, pools []scheduler.PoolView) {
+	now := c.countParties(reader, jobs)
+	for n := range pools {
+		p := &pools[n]
+		if p.Path == "/" {
+			continue
+		}
+		slack := party{path: p.Path, revocable: true}
+		if p.Revocable.Usage != now[slack] {
+			c.w.fail(CheckPools, "pool %s says that revocable work uses %v; its instances hold %v", p.Path, p.Revocable.Usage, now[slack])
+		}
+		for k, used := range now[slack] {
+			if leaf(pools, p.Path) && used > c.parties[slack][k] && used > p.Revocable.Entitlement[k] {
+				c.w.fail(CheckPools, "revocable work of pool %s grew to %d of kind %d, over its %d of the slack", p.Path, used, k, p.Revocable.Entitlement[k])
+			}
+		}
+		for _, u := range reader.PoolOwners(p.Pool.ID) {
+			who := party{path: p.Path, owner: u.Owner}
+			if u.Usage != now[who] {
+				c.w.fail(CheckPools, "pool %s says that %s uses %v; his instances hold %v", p.Path, u.Owner, u.Usage, now[who])
+			}
+			for k, used := range now[who] {
+				if limit := p.Pool.UserLimit.Of(resource.Kind(k)); used > c.parties[who][k] && limit != respool.Unlimited && used > limit {
+					c.w.fail(CheckPools, "%s grew to %d of kind %d in pool %s, over his limit of %d", u.Owner, used, k, p.Path, limit)
+				}
+			}
+		}
+	}
+	c.parties = now
+}
+
+func (c *cell) countParties(reader scheduler.Reader, jobs []scheduler.JobView) map[party]resource.Vector {
+	sums := map[party]resource.Vector{}
+	for n := range jobs {
+		j := &jobs[n]
+		if j.ByState[workload.InstanceAdmitted]+j.ByState[workload.InstanceActive] == 0 {
+			continue
+		}
+		var held resource.Vector
+		tasks, _ := reader.Tasks(j.ID, 0, 1<<20, scheduler.TaskFilter{
+			States: []workload.InstanceState{workload.InstanceAdmitted, workload.InstanceActive},
+		})
+		for i := range tasks {
+			if t := &tasks[i]; t.State == workload.InstanceAdmitted || t.RunState.Live() {
+				held = held.Add(needsOf(j.Spec, t.Instance))
+			}
+		}
+		who := party{owner: j.Spec.Owner}
+		if j.Spec.Revocable {
+			who = party{revocable: true}
+		}
+		for path := j.PoolPath; path != ""; path = path[:strings.LastIndexByte(path, '/')] {
+			who.path = path
+			sums[who] = sums[who].Add(held)
+		}
+	}
+	return sums
+}
