@@ -205,7 +205,11 @@ func (s *search) placeInDomain(r *Request) Result {
 	if len(placed) == r.Count {
 		return Result{Assignments: placed}
 	}
-	result := s.refuseGang(r, len(placed), r.Within.Domain)
+	domain := ""
+	if r.Within.Required {
+		domain = r.Within.Domain
+	}
+	result := s.refuseGang(r, len(placed), domain)
 	result.Assignments, result.Refused = placed, r.Count-len(placed)
 	return result
 }

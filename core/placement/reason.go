@@ -47,7 +47,7 @@ type Reasons struct {
 	// NeverFits says that no host would take the task even if it were empty; so too where there are no hosts.
 	NeverFits bool
 	// GangLargest is, for a refused gang, how many of the GangSize members asked for would have found room; where it has to stay within one
-	// domain, in that of the value GangDomain.
+	// domain, in that of the value GangDomain. Without GangSize it is the domain in which tasks have to join their gang.
 	GangLargest int
 	GangSize    int
 	GangDomain  string

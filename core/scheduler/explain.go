@@ -276,6 +276,8 @@ func describeRefusal(r *placement.Reasons, never bool) string {
 	}
 	m := fmt.Sprintf("%s: %s", plural(r.Hosts, "host"), strings.Join(parts, ", "))
 	switch {
+	case r.GangSize == 0 && r.GangDomain != "":
+		m += fmt.Sprintf("; they have to join their gang in %s", r.GangDomain)
 	case r.GangSize == 0:
 	case r.GangDomain != "":
 		m += fmt.Sprintf("; largest placeable now: %d of %d (in %s)", r.GangLargest, r.GangSize, r.GangDomain)

@@ -327,6 +327,10 @@ func (p *placePart) noteRefusal(r *shard.PlaceResult) {
 	for n, hosts := range r.Reasons.Counts {
 		p.refusal.Counts[n] += hosts
 	}
+	if r.Reasons.GangSize == 0 { // tasks that join a gang
+		p.refusal.GangDomain = r.Reasons.GangDomain
+		return
+	}
 	if p.refusal.GangSize = max(p.refusal.GangSize, r.Reasons.GangSize); r.Reasons.GangLargest > p.refusal.GangLargest {
 		p.refusal.GangLargest, p.refusal.GangDomain = r.Reasons.GangLargest, r.Reasons.GangDomain
 	}

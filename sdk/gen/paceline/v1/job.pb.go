@@ -857,7 +857,7 @@ type Pending struct {
 	RetryTime *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=retry_time,json=retryTime,proto3" json:"retry_time,omitempty"`
 	// With gang_largest: how many members were to start together.
 	GangSize uint32 `protobuf:"varint,60,opt,name=gang_size,json=gangSize,proto3" json:"gang_size,omitempty"`
-	// With gang_largest, for a gang that must stay in one domain: the domain that would have taken so many.
+	// For a gang that must stay in one domain: the one that would have taken gang_largest, or in which instances have to join it.
 	GangDomain    string `protobuf:"bytes,61,opt,name=gang_domain,json=gangDomain,proto3" json:"gang_domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
