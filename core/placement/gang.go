@@ -27,11 +27,7 @@ type unit struct {
 // Where a class is counted exactly, as it is without affinities and spreads, the first try succeeds; so a gang costs one scan for each of its
 // requests, and one more to place it.
 func (n *Native) placeUnit(t *host.Table, requests []Request) []Result {
-	u := &unit{table: t, requests: requests, within: requests[0].Within, domains: t.Domains(requests[0].Within.Key)}
-	for i := range requests {
-		u.searches = append(u.searches, n.search(t, requests[i].Class, requests[i].Count))
-	}
-	u.count()
+	u := n.unit(t, requests)
 	for _, d := range u.candidates() {
 		if placed, ok := u.placeIn(d); ok {
 			return resultsOf(placed)
@@ -40,7 +36,36 @@ func (n *Native) placeUnit(t *host.Table, requests []Request) []Result {
 	if u.within.Required {
 		return u.refuse()
 	}
-	return u.placeAcross()
+	placed, left := u.placeAcross()
+	if left == 0 {
+		return resultsOf(placed)
+	}
+	u.undo(placed)
+	results := make([]Result, len(requests))
+	for i, s := range u.searches {
+		results[i] = s.refuseGang(&requests[i], len(placed[i]), "")
+	}
+	return results
+}
+
+// placePart places as much of a gang as there is room for, in as few domains as going by their room gives: the rest may find room in other tables.
+func (n *Native) placePart(t *host.Table, r *Request) Result {
+	u := n.unit(t, []Request{*r})
+	placed, left := u.placeAcross()
+	result := Result{Assignments: placed[0], Refused: left}
+	if left > 0 {
+		result.Reasons = u.searches[0].explain()
+	}
+	return result
+}
+
+func (n *Native) unit(t *host.Table, requests []Request) *unit {
+	u := &unit{table: t, requests: requests, within: requests[0].Within, domains: t.Domains(requests[0].Within.Key)}
+	for i := range requests {
+		u.searches = append(u.searches, n.search(t, requests[i].Class, requests[i].Count))
+	}
+	u.count()
+	return u
 }
 
 func resultsOf(placed [][]Assignment) []Result {
@@ -119,10 +144,9 @@ func (u *unit) undo(placed [][]Assignment) {
 	}
 }
 
-// placeAcross places a gang that may be split in as few domains as going by their room gives.
-func (u *unit) placeAcross() []Result {
-	placed := make([][]Assignment, len(u.requests))
-	left := 0
+// placeAcross places what it can of a gang that may be split, in as few domains as going by their room gives.
+func (u *unit) placeAcross() (placed [][]Assignment, left int) {
+	placed = make([][]Assignment, len(u.requests))
 	for i := range u.requests {
 		left += u.requests[i].Count
 	}
@@ -137,15 +161,10 @@ func (u *unit) placeAcross() []Result {
 			}
 		}
 		if left == 0 {
-			return resultsOf(placed)
+			break
 		}
 	}
-	u.undo(placed)
-	results := make([]Result, len(u.requests))
-	for i, s := range u.searches {
-		results[i] = s.refuseGang(&u.requests[i], len(placed[i]), "")
-	}
-	return results
+	return placed, left
 }
 
 // roomiest lists the domains in which a gang is begun that is split.

@@ -1,6 +1,7 @@
 package placement_test
 
 import (
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -190,6 +191,22 @@ func TestElasticGangWantsRoomToGrow(t *testing.T) {
 		}})[0]
 		if got.Refused > 0 || w.Host(got.Assignments[0].Row).Attributes["rack"] != rack {
 			t.Errorf("a gang of 2 that may grow to %d goes to %+v", want, got)
+		}
+	}
+}
+
+// TestPartOfAGangStaysTogether: what a gang that gathers over tables takes of one is in as few racks as can be.
+func TestPartOfAGangStaysTogether(t *testing.T) {
+	w := newTable(t, map[string]int64{"r1": 2, "r2": 4, "r3": 3})
+	r := placement.Request{Class: unitClass(), Count: 6, Within: placement.Within{Key: "rack"}}
+	for _, want := range []map[string]int{{"r2": 4, "r3": 2}, {"r1": 2, "r3": 1}} {
+		got := placement.NewNative().Place(w, []placement.Request{r})[0]
+		racks := map[string]int{}
+		for _, a := range got.Assignments {
+			racks[w.Host(a.Row).Attributes["rack"]]++
+		}
+		if !reflect.DeepEqual(racks, want) || got.Refused != r.Count-len(got.Assignments) {
+			t.Errorf("6 tasks are in %v, with %d refused", racks, got.Refused)
 		}
 	}
 }

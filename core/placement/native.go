@@ -86,8 +86,11 @@ func (n *Native) place(t *host.Table, r *Request) Result {
 	if (r.Host != workload.HostID{}) {
 		return s.placeOn(r)
 	}
-	if r.Within.Domain != "" {
+	switch {
+	case r.Within.Domain != "":
 		return s.placeInDomain(r)
+	case r.Within.Key != "" && !r.Gang:
+		return n.placePart(t, r)
 	}
 	if s.refusedAgain() {
 		return Result{Refused: r.Count, Reasons: s.know.refusal.reasons()}
