@@ -227,7 +227,7 @@ func (u *users) pool() scheduler.ApplyPool {
 	return scheduler.ApplyPool{ID: id, Path: path, Pool: p}
 }
 
-// bound gives pools limits on owners, controllers and revocable work here and there. It follows from the command's number alone, as gangs do.
+// bound gives pools limits on owners, controllers and revocable work here and there, and queues of every order. It follows from the command's number alone, as gangs do.
 func (u *users) bound(p *respool.Pool) {
 	switch n := mixed(u.ids); n % 6 {
 	case 0:
@@ -237,9 +237,16 @@ func (u *users) bound(p *respool.Pool) {
 	case 2:
 		p.RevocablePercent = uint8(1 + n/6%100)
 	}
+	if n := mixed(u.ids + 1); n%2 == 0 {
+		orders := uint32(respool.OrderExpress) + 1
+		p.Queue = respool.QueuePolicy{
+			Order: respool.Order(n / 2 % orders), Candidates: respool.Order(n / 16 % orders), Backfill: respool.Backfill(n / 128 % 2),
+			Patience: time.Duration(1+n/256%60) * time.Second,
+		}
+	}
 }
 
-// share gives jobs owners, makes some revocable and some direct others. It follows from the job's number alone, as gangs do.
+// share gives jobs owners and estimates, makes some revocable and some direct others. It follows from the job's number alone, as gangs do.
 func (u *users) share(s *workload.JobSpec) {
 	n := mixed(u.ids)
 	s.Owner = [...]string{"ann", "bob", "cec"}[n%3]
@@ -248,6 +255,9 @@ func (u *users) share(s *workload.JobSpec) {
 		s.Revocable, s.Preemptible = true, true
 	case 1:
 		s.Controller = true
+	}
+	if n/24%2 == 0 {
+		s.RunTime = time.Duration(1+n/48%120) * time.Second // a guess that has nothing to do with the truth
 	}
 }
 

@@ -53,6 +53,14 @@ func (s *State) queueOf(spec *workload.JobSpec) *poolQueue {
 	return q
 }
 
+// queueOfJob is queueOf for what is done for every run. A pool, and with it its queue, outlives whatever of it is charged.
+func (s *State) queueOfJob(j *job) *poolQueue {
+	if j.queue == nil {
+		j.queue = s.queueOf(j.spec)
+	}
+	return j.queue
+}
+
 // queuesOf visits the queues that a pool has.
 func (s *State) queuesOf(id workload.PoolID) []*poolQueue {
 	both := make([]*poolQueue, 0, 2)
@@ -74,7 +82,7 @@ func (j *job) work() respool.Work {
 // charge keeps the pool ledger of one instance.
 func (s *State) charge(j *job, needs *resource.Vector, on bool) {
 	s.accounts.moved = true
-	q := s.queueOf(j.spec)
+	q := s.queueOfJob(j)
 	if on {
 		j.usage = j.usage.Add(*needs)
 		s.pools.Charge(j.spec.Pool, *needs, j.work())

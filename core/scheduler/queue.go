@@ -94,7 +94,7 @@ func (s *State) foresee(j *job, t *task, needs *resource.Vector) {
 	if j.spec.RunTime == 0 {
 		return
 	}
-	q := s.queueOf(j.spec)
+	q := s.queueOfJob(j)
 	due := int64(0)
 	switch {
 	case !q.foresees || !t.charges():

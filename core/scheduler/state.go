@@ -185,6 +185,7 @@ type job struct {
 	// demand is what the job added to its pool's demand last.
 	demand resource.Vector
 	part   *partKey        // of the demand
+	queue  *poolQueue      // of its pool; nil until something of it was charged
 	usage  resource.Vector // of its charged instances
 	meter  *usage.Meter    // of its owner in its pool; nil until it had a run
 

@@ -216,7 +216,7 @@ func (s *State) occupy(j *job, t *task, needs *resource.Vector, on bool) {
 		s.live++
 		s.used = s.used.Add(*needs)
 		h.used = h.used.Add(*needs)
-		s.queueOf(j.spec).hold(h.Cluster, needs, on)
+		s.queueOfJob(j).hold(h.Cluster, needs, on)
 		h.tasks++
 		if h.shard != nil {
 			h.shard.free = h.shard.free.Sub(*needs)
@@ -227,7 +227,7 @@ func (s *State) occupy(j *job, t *task, needs *resource.Vector, on bool) {
 	s.live--
 	s.used = s.used.Sub(*needs)
 	h.used = h.used.Sub(*needs)
-	s.queueOf(j.spec).hold(h.Cluster, needs, on)
+	s.queueOfJob(j).hold(h.Cluster, needs, on)
 	h.tasks--
 	s.freed++
 	if h.shard != nil {
