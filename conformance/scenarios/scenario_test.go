@@ -125,6 +125,8 @@ func (w *world) command(f []string) string {
 		return w.planPools(f[1:])
 	case "run", "plan":
 		return w.submit(f[0], args)
+	case "why":
+		return w.why(args.word(w, 0))
 	case "stop", "delete", "restart", "drain", "undrain", "pool", "delete-pool", "move-pool":
 		return w.mutate(f[0], args)
 	case "jobs", "tasks", "pools", "hosts", "ledgers", "clusters", "owners", "explain", "changes", "gangs":
@@ -416,7 +418,8 @@ func (w *world) do(command scheduler.Command) scheduler.Answer {
 	w.events = append(w.events, scheduler.Call{Token: w.token, Caller: scheduler.Caller{Principal: "ann"}, Command: command})
 	w.settle()
 	_, plans := command.(scheduler.PlanJob)
-	if len(w.answers) == 0 && (w.holding || plans) {
+	_, explains := command.(scheduler.ExplainJob)
+	if len(w.answers) == 0 && (w.holding || plans || explains) {
 		return scheduler.Answer{} // it waits for durability with the rest, or for a shard that does not answer
 	}
 	if len(w.answers) != 1 || w.answers[0].Token != w.token {
@@ -476,6 +479,16 @@ func (w *world) submit(verb string, a arguments) string {
 	}
 	if cluster := a.named["on"]; cluster != "" {
 		spec.Placement.Clusters = []string{cluster}
+	}
+	if pool := a.named["hostpool"]; pool != "" {
+		spec.Placement.HostPool = pool
+	}
+	if models := a.named["model"]; models != "" {
+		spec.Template.GPUModels = strings.Split(models, ",")
+	}
+	if a.has("apart") { // no two of its tasks on one host
+		spec.Labels = map[string]string{"job": spec.Name}
+		spec.Placement.Affinities = []workload.Affinity{{Selector: spec.Labels, Topology: workload.TopologyHost, Anti: true}}
 	}
 	switch a.named["kind"] {
 	case "service":

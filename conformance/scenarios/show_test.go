@@ -165,6 +165,26 @@ func (w *world) showGangs(name string) string {
 	return out.String()
 }
 
+// why prints what would let a job start, and when it will by itself.
+func (w *world) why(name string) string {
+	answer := w.do(scheduler.ExplainJob{Job: w.job(name).ID})
+	switch {
+	case answer.Err != nil:
+		return refusal(answer.Err)
+	case answer.Why == nil:
+		return "no answer yet"
+	}
+	var out strings.Builder
+	for _, r := range answer.Why.Reasons[:min(1, len(answer.Why.Reasons))] {
+		fmt.Fprintf(&out, "%s %d: %s\n", r.Kind, r.Instances, r.Message)
+	}
+	for _, r := range answer.Why.Remedies {
+		fmt.Fprintf(&out, "  if %s\n", r.Message)
+	}
+	fmt.Fprintf(&out, "starts %s\n", answer.Why.Start.Describe(w.now))
+	return out.String()
+}
+
 // showChanges prints what watchers saw since it was last asked, one line for equal neighbours.
 func (w *world) showChanges() string {
 	var lines []string

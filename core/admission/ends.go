@@ -205,3 +205,14 @@ func (s *Ends) earliest(now int64, free accounts, need *accounts) (at int64, the
 	}
 	return 0, free, false
 }
+
+// Visit visits what ends, in order of time, until yield has enough. What has outlived its estimate is visited first.
+func (s *Ends) Visit(yield func(at int64, v resource.Vector) bool) {
+	if s.root != nil {
+		s.root.visit(yield)
+	}
+}
+
+func (n *end) visit(yield func(at int64, v resource.Vector) bool) bool {
+	return n == nil || (n.left.visit(yield) && yield(n.at, n.all) && n.right.visit(yield))
+}

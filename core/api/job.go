@@ -253,5 +253,14 @@ func (s *jobService) ExplainJob(ctx context.Context, request *connect.Request[pa
 	if err != nil {
 		return nil, err
 	}
+	bounded, cancel := context.WithTimeout(ctx, scheduler.PlanTimeout)
+	defer cancel()
+	answer, err := s.cell.do(bounded, scheduler.ExplainJob{Job: job.view.ID})
+	switch {
+	case err == nil:
+		why = *answer.Why
+	case !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
+		return nil, err
+	} // else a cluster does not answer, and the reasons are told without remedies
 	return connect.NewResponse(&pacelinev1.ExplainJobResponse{Explanation: explanationToWire(&why, job.names)}), nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/paceline-sched/paceline/core/api/auth"
@@ -170,6 +171,21 @@ func explanationToWire(e *scheduler.Explanation, names *resource.Names) *pacelin
 	}
 	for i := range e.Reasons {
 		out.Reasons = append(out.Reasons, pendingReasonToWire(&e.Reasons[i]))
+	}
+	for i := range e.Remedies {
+		r := &e.Remedies[i]
+		out.Remedies = append(out.Remedies, &pacelinev1.Remedy{
+			Kind: pacelinev1.RemedyKind(r.Kind), Message: r.Message, Amount: spec.FromVector(r.Amount, names), Pool: r.Pool, Host: r.Host,
+			Hosts: count(r.Hosts), Restriction: r.Restriction,
+		})
+	}
+	if e.At != 0 {
+		out.Estimate = &pacelinev1.StartEstimate{
+			Basis: pacelinev1.EstimateBasis(e.Start.Basis), Time: timeToWire(e.Start.At), Message: e.Start.Describe(e.At),
+		}
+		if e.Start.Started > 0 {
+			out.Estimate.Started, out.Estimate.Window = uint64(e.Start.Started), durationpb.New(e.Start.Over)
+		}
 	}
 	return out
 }

@@ -17,6 +17,10 @@ func (s *State) call(c Call) {
 		if err = s.planJob(c.Token, cmd.Spec); err == nil {
 			return // answered when the shards have
 		}
+	case ExplainJob:
+		if err = s.inquire(c.Token, cmd.Job); err == nil {
+			return // as above
+		}
 	case StopJob:
 		a, err = s.stopJob(c.Caller, cmd)
 	case RestartJob:

@@ -53,6 +53,8 @@ type (
 	}
 	// PlanJob tells what SubmitJob would do and where its instances would go, changing nothing.
 	PlanJob struct{ Spec *workload.JobSpec }
+	// ExplainJob answers as Reader.Explain, and asks the shards which restriction keeps refused work out.
+	ExplainJob struct{ Job workload.JobID }
 	// StopJob ends a job's runs.
 	StopJob struct {
 		Job             workload.JobID
@@ -95,6 +97,7 @@ type (
 
 func (SubmitJob) command()     {}
 func (PlanJob) command()       {}
+func (ExplainJob) command()    {}
 func (StopJob) command()       {}
 func (RestartJob) command()    {}
 func (ApplyPool) command()     {}
@@ -112,6 +115,7 @@ type Answer struct {
 	// Existed says that SubmitJob found the same job there already.
 	Existed bool
 	Plan    *Plan
+	Why     *Explanation
 	Pool    PoolView
 	Host    HostView
 	// Warnings are for the user: the command was done.

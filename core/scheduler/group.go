@@ -224,7 +224,7 @@ func (b *groupBuilder) begin(left int) {
 
 func (b *groupBuilder) put(w Write) {
 	b.writes = append(b.writes, w)
-	b.bytes += estimate(w)
+	b.bytes += sizeOf(w)
 }
 
 func (b *groupBuilder) change(c Change) {
@@ -269,8 +269,8 @@ func (b *groupBuilder) close() {
 	b.writes, b.changes, b.bytes = nil, nil, 0
 }
 
-// estimate is an upper bound of a record's encoded bytes, good enough to stay under the bound of a group.
-func estimate(w Write) int {
+// sizeOf is an upper bound of a record's encoded bytes, good enough to stay under the bound of a group.
+func sizeOf(w Write) int {
 	const fixed = 256
 	if w.Delete {
 		return 64

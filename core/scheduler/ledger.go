@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/paceline-sched/paceline/core/admission"
+	"github.com/paceline-sched/paceline/core/estimate"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/workload"
@@ -29,8 +30,8 @@ type poolQueue struct {
 	// onClusters is what its live runs hold in each cluster, by name.
 	onClusters map[string]resource.Vector
 
-	ends     admission.Ends   // of charged instances, where foresees
-	foresees bool             // the queue fills back
+	ends     admission.Ends   // of charged instances
+	pace     estimate.Pace    // of its starts
 	shares   *admission.Usage // where owners take turns
 	halfLife time.Duration    // of shares
 	wakes    int64            // when its next timer fires; 0: none does
@@ -263,16 +264,18 @@ type bar struct {
 }
 
 // bars lists what a job's work must stay under, the narrowest first.
-func (s *State) bars(spec *workload.JobSpec) []bar {
-	a, _ := s.pools.Account(spec.Pool)
+func (s *State) bars(spec *workload.JobSpec) []bar { return barsIn(s.pools, spec) }
+
+func barsIn(t *respool.Tree, spec *workload.JobSpec) []bar {
+	a, _ := t.Account(spec.Pool)
 	if spec.Revocable {
 		return []bar{{PendingSlack, "slack for revocable work", a.RevocableEntitlement.Sub(a.RevocableUsage)}}
 	}
 	var list []bar
-	if b, bounded := s.pools.OwnerBound(spec.Pool, spec.Owner); bounded {
+	if b, bounded := t.OwnerBound(spec.Pool, spec.Owner); bounded {
 		list = append(list, bar{PendingUserLimit, "limit of owner " + spec.Owner, b.Left})
 	}
-	if b, bounded := s.pools.ControllerBound(spec.Pool); bounded && spec.Controller {
+	if b, bounded := t.ControllerBound(spec.Pool); bounded && spec.Controller {
 		list = append(list, bar{PendingControllerLimit, "part for controllers", b.Left})
 	}
 	if !spec.Preemptible {

@@ -17,8 +17,9 @@ import (
 type planWork struct {
 	token uint64
 	plan  *Plan
-	job   *job // made for the plan alone: it is in no index
-	open  int  // works not yet answered
+	job   *job   // made for the plan alone: it is in no index
+	open  int    // works not yet answered
+	probe *probe // what the plan is for; nil: an answer to PlanJob
 }
 
 // planJob answers what a submission would do. The placement is tried by the shards without taking room, so the answer comes later;
@@ -96,6 +97,7 @@ func (s *State) planned(sh *shardState, w *placeWork, results []shard.PlaceResul
 	}
 	w.parts[0].instances = rest
 	w.parts[0].noteRefusal(&results[0])
+	p.probe.note(&results[0], w.parts[0].class)
 	w.tried = append(w.tried, sh)
 	s.enqueue(w)
 }
@@ -117,6 +119,10 @@ func (s *State) planAnswered(p *planWork) {
 		return
 	}
 	s.plans--
+	if p.probe != nil {
+		s.probed(p.probe)
+		return
+	}
 	if a := p.plan; a.Admitted < a.Checked {
 		if r, short := s.whyPool(p.job, atOnce(p.job.spec)); short {
 			r.Instances = a.Checked - a.Admitted

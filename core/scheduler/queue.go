@@ -22,9 +22,7 @@ func (s *State) followPolicy(q *poolQueue, isNew bool) {
 	}
 	fair := policy.Order == respool.OrderFairUser || (policy.Candidates == respool.OrderFairUser && policy.Backfill != respool.BackfillNone)
 	remembers := fair && (q.shares == nil || q.halfLife != policy.UsageHalfLife)
-	foresees := (policy.Backfill == respool.BackfillEASY) != q.foresees
 	q.queue.SetPolicy(policy)
-	q.foresees = policy.Backfill == respool.BackfillEASY
 	switch {
 	case !fair:
 		q.shares = nil
@@ -33,8 +31,8 @@ func (s *State) followPolicy(q *poolQueue, isNew bool) {
 		q.shares = admission.NewUsage(policy.UsageHalfLife, s.now)
 		q.shares.SetCapacity(s.now, s.capacity)
 	}
-	if (remembers || foresees) && !isNew {
-		s.gather(q, remembers)
+	if remembers && !isNew {
+		s.gather(q)
 	}
 	if q.queue.Len() > 0 {
 		s.stir(q)
@@ -55,7 +53,7 @@ func (q *poolQueue) withExpressRoom(t *respool.Tree, d *respool.Demand) {
 }
 
 // gather goes through the instances of a queue's jobs.
-func (s *State) gather(q *poolQueue, remembers bool) {
+func (s *State) gather(q *poolQueue) {
 	for _, j := range s.order {
 		if j == nil || j.spec.Pool != q.pool || j.spec.Revocable != q.revocable {
 			continue
@@ -63,13 +61,10 @@ func (s *State) gather(q *poolQueue, remembers bool) {
 		for i := range j.tasks {
 			t := &j.tasks[i]
 			needs := j.needs(uint32(i))
-			if remembers {
-				if t.charges() {
-					q.shares.Charge(s.now, j.spec.Owner, *needs)
-				}
-				q.recall(s, j, t, needs)
+			if t.charges() {
+				q.shares.Charge(s.now, j.spec.Owner, *needs)
 			}
-			s.foresee(j, t, needs)
+			q.recall(s, j, t, needs)
 		}
 	}
 }
@@ -89,7 +84,7 @@ func (q *poolQueue) recall(s *State, j *job, t *task, needs *resource.Vector) {
 	}
 }
 
-// foresee keeps the expected end of a charged instance, where back-fill wants to know it.
+// foresee keeps the expected end of a charged instance, for back-fill and for estimates of starts.
 func (s *State) foresee(j *job, t *task, needs *resource.Vector) {
 	if j.spec.RunTime == 0 {
 		return
@@ -97,7 +92,7 @@ func (s *State) foresee(j *job, t *task, needs *resource.Vector) {
 	q := s.queueOfJob(j)
 	due := int64(0)
 	switch {
-	case !q.foresees || !t.charges():
+	case !t.charges():
 	case t.state != workload.InstanceAdmitted:
 		due = max(t.started, t.placed) + int64(j.spec.RunTime)
 	case t.due != 0:

@@ -35,6 +35,7 @@ func (s *State) bindRun(j *job, i uint32, h *hostState, a *shard.Assignment) {
 	t.devices = a.Devices
 	t.setExtra(a.Ports, "", 0)
 	s.set(j, i, workload.InstanceActive, workload.RunPlaced, workload.ReasonNone)
+	s.queueOf(j.spec).pace.Note(s.now, 1)
 	if j.State == workload.JobPending {
 		j.State = workload.JobRunning
 		s.dirtyJob(j)

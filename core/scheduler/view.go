@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"github.com/paceline-sched/paceline/core/estimate"
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
@@ -91,10 +92,24 @@ type (
 	}
 )
 
-// PendingKind is why instances of a job wait.
+// PendingKind is why instances of a job wait. The numbers are the API's; they are in order of their coming, not of precedence.
 type PendingKind uint8
 
-// The kinds. The first that applies is the dominant one, by rank.
+// The kinds. When several hold a job up, the dominant one is the first of this order:
+//
+//	 1. NoShard          nothing can be known without a cluster
+//	 2. NeverFits        no waiting helps
+//	 3. NoMatchingHost   the same for a daemon
+//	 4. Backoff          time alone helps, and a look at why it failed
+//	 5. UserLimit        the narrowest ledger first: the owner's own work ends
+//	 6. ControllerLimit
+//	 7. Reservation
+//	 8. Slack            revocable work has this ledger alone
+//	 9. Entitlement      the pool's work ends, or its entitlement grows
+//	10. Queue            others of the pool go first
+//	11. Placement        the pool has room and the hosts do not: among them gangs that find no domain
+//	12. Window           the job's own max_running
+//	13. BeingPlaced      nothing holds it up
 const (
 	PendingNoShard         PendingKind = iota + 1 // no cluster that the job may use is connected
 	PendingNeverFits                              // no host could take one even if it were empty
@@ -109,16 +124,17 @@ const (
 	PendingUserLimit                              // its owner uses as much of the pool as one owner may
 	PendingControllerLimit                        // jobs that direct others use as much of the pool as they may together
 	PendingSlack                                  // revocable work, and its pool's part of the slack is used up
+	numPendingKinds
 )
 
 // rank orders the kinds by precedence.
-func (k PendingKind) rank() int {
-	switch k {
-	case PendingUserLimit, PendingControllerLimit, PendingSlack: // they take the place of the entitlement
-		return 2*int(PendingEntitlement) - 1
-	default:
-		return 2 * int(k)
-	}
+func (k PendingKind) rank() int { return int(pendingRanks[k]) }
+
+// pendingRanks gives each kind its place in the order above.
+var pendingRanks = [numPendingKinds]uint8{
+	PendingNoShard: 1, PendingNeverFits: 2, PendingNoMatchingHost: 3, PendingBackoff: 4, PendingUserLimit: 5, PendingControllerLimit: 6,
+	PendingReservation: 7, PendingSlack: 8, PendingEntitlement: 9, PendingQueue: 10, PendingPlacement: 11, PendingWindow: 12,
+	PendingBeingPlaced: 13,
 }
 
 func (k PendingKind) String() string {
@@ -156,6 +172,11 @@ type Explanation struct {
 	Gangs    []GangView
 	Position int // in its pool's queue, from 1; 0: not queued
 	Queued   int // entries in the queue
+	// Remedies are single changes of which each would let it start, the smallest first, at most maxRemedies. ExplainJob alone looks for them
+	// and makes the estimate.
+	Remedies []Remedy
+	Start    estimate.Start // of the next of its instances that waits for its pool
+	At       int64          // when Start was estimated; 0: it was not, or nothing waits
 }
 
 // JobFilter selects jobs. Zero fields select all.

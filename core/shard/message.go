@@ -267,6 +267,7 @@ type PlaceResult struct {
 	Assignments []Assignment      // at most Count
 	Refused     int               // Count - len(Assignments)
 	Reasons     placement.Reasons // why, when Refused > 0
+	Nearest     Nearest           // of a dry run, when Refused > 0
 }
 
 // Assignment is room for one task, held until Expires on the shard's clock.

@@ -177,6 +177,9 @@ func (m *Machine) planned(r *PlaceRequest, found *placement.Result, taken bool) 
 	if r.Gang && result.Refused > 0 {
 		result.Assignments, result.Refused = nil, r.Count
 	}
+	if result.Refused > 0 {
+		result.Nearest = m.nearest(r.Class)
+	}
 	return result
 }
 

@@ -178,6 +178,17 @@ func (a *app) describeExplanation(p *output.Printer, e *pacelinev1.Explanation) 
 		return f.write(p)
 	}
 	f.add("Main reason", "%s", output.Enum(e.GetDominant()))
+	f.add("Because", "%s", e.GetReasons()[0].GetMessage())
+	for n, r := range e.GetRemedies() {
+		title := "Would start"
+		if n > 0 {
+			title = "or"
+		}
+		f.add(title, "if %s", r.GetMessage())
+	}
+	if start := e.GetEstimate(); start != nil {
+		f.add("Starts", "%s", start.GetMessage())
+	}
 	if e.GetQueuePosition() > 0 {
 		f.add("Queue", "position %d of %d in %s", e.GetQueuePosition(), e.GetQueueLength(), s.GetPool())
 	}

@@ -327,6 +327,11 @@ func (c *fakeJobs) ExplainJob(_ context.Context, r *connect.Request[pacelinev1.E
 		e.Reasons = []*pacelinev1.Pending{noRoom(j.summary.GetInstances())}
 		e.QueuePosition, e.QueueLength = 2, 5
 		e.PoolEntitlement, e.PoolUsage = amounts(4000, 8192), amounts(500, 1024)
+		e.Remedies = []*pacelinev1.Remedy{
+			{Kind: pacelinev1.RemedyKind_REMEDY_KIND_HOST_ROOM, Message: "cpu_milli=250 came free on host c/h1", Host: "c/h1", Hosts: 3},
+			{Kind: pacelinev1.RemedyKind_REMEDY_KIND_RESTRICTION, Message: "constraint zone in b were not asked for", Restriction: "constraint zone in b"},
+		}
+		e.Estimate = &pacelinev1.StartEstimate{Basis: pacelinev1.EstimateBasis_ESTIMATE_BASIS_PACE, Message: "in 4m0s, at the pace of its pool"}
 	}
 	return connect.NewResponse(&pacelinev1.ExplainJobResponse{Explanation: e}), nil
 }

@@ -467,8 +467,9 @@ func (a *app) jobExplain() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain JOB",
 		Short: "Say why a job's instances wait",
-		Long: `Say why instances of a job do not run: the reasons with counts, the hosts that refused and for what, the place in the queue and
-what the pool has left.`,
+		Long: `Say why instances of a job do not run: the reasons with counts, the smallest single changes of which each would let the next
+instance start, when it will start by itself and on what that rests, the hosts that refused and for what, the place in the queue and what
+the pool has left.`,
 		Example:           `  paceline job explain crunch`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeJobs(1),

@@ -9,6 +9,7 @@ package pacelinev1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -584,7 +585,11 @@ type Explanation struct {
 	// What the job's pool uses.
 	PoolUsage *Quantities `protobuf:"bytes,7,opt,name=pool_usage,json=poolUsage,proto3" json:"pool_usage,omitempty"`
 	// The job's gangs, in the order of its spec.
-	Gangs         []*Gang `protobuf:"bytes,60,rep,name=gangs,proto3" json:"gangs,omitempty"`
+	Gangs []*Gang `protobuf:"bytes,60,rep,name=gangs,proto3" json:"gangs,omitempty"`
+	// Single changes, each of which would let the next waiting instance start by itself; the smallest first, at most three.
+	Remedies []*Remedy `protobuf:"bytes,8,rep,name=remedies,proto3" json:"remedies,omitempty"`
+	// When the work that stands in the pool's queue will start.
+	Estimate      *StartEstimate `protobuf:"bytes,9,opt,name=estimate,proto3" json:"estimate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -671,6 +676,20 @@ func (x *Explanation) GetPoolUsage() *Quantities {
 func (x *Explanation) GetGangs() []*Gang {
 	if x != nil {
 		return x.Gangs
+	}
+	return nil
+}
+
+func (x *Explanation) GetRemedies() []*Remedy {
+	if x != nil {
+		return x.Remedies
+	}
+	return nil
+}
+
+func (x *Explanation) GetEstimate() *StartEstimate {
+	if x != nil {
+		return x.Estimate
 	}
 	return nil
 }
@@ -830,6 +849,188 @@ func (x *GangMember) GetRank() uint32 {
 	return 0
 }
 
+// Remedy is one change that, made alone, would let the next waiting instance start; of a gang, the fewest that start together.
+type Remedy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What changes.
+	Kind RemedyKind `protobuf:"varint,1,opt,name=kind,proto3,enum=paceline.v1.RemedyKind" json:"kind,omitempty"`
+	// The rest of the sentence "it would start if ...".
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// By how much, where a quantity changes.
+	Amount *Quantities `protobuf:"bytes,3,opt,name=amount,proto3" json:"amount,omitempty"`
+	// The path of the pool that changes.
+	Pool string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	// With REMEDY_KIND_HOST_ROOM: the host at which least is missing, as cluster and name.
+	Host string `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
+	// With REMEDY_KIND_HOST_ROOM: hosts at which nothing but room is missing.
+	Hosts uint32 `protobuf:"varint,6,opt,name=hosts,proto3" json:"hosts,omitempty"`
+	// With REMEDY_KIND_RESTRICTION: the restriction of the job that would be dropped.
+	Restriction   string `protobuf:"bytes,7,opt,name=restriction,proto3" json:"restriction,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Remedy) Reset() {
+	*x = Remedy{}
+	mi := &file_paceline_v1_job_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Remedy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Remedy) ProtoMessage() {}
+
+func (x *Remedy) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_job_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Remedy.ProtoReflect.Descriptor instead.
+func (*Remedy) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Remedy) GetKind() RemedyKind {
+	if x != nil {
+		return x.Kind
+	}
+	return RemedyKind_REMEDY_KIND_UNSPECIFIED
+}
+
+func (x *Remedy) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Remedy) GetAmount() *Quantities {
+	if x != nil {
+		return x.Amount
+	}
+	return nil
+}
+
+func (x *Remedy) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *Remedy) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Remedy) GetHosts() uint32 {
+	if x != nil {
+		return x.Hosts
+	}
+	return 0
+}
+
+func (x *Remedy) GetRestriction() string {
+	if x != nil {
+		return x.Restriction
+	}
+	return ""
+}
+
+// StartEstimate says when waiting work will start. It knows nothing of work that is yet to come.
+type StartEstimate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it rests on. Unspecified: nobody knows.
+	Basis EstimateBasis `protobuf:"varint,1,opt,name=basis,proto3,enum=paceline.v1.EstimateBasis" json:"basis,omitempty"`
+	// The time.
+	Time *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	// With ESTIMATE_BASIS_PACE: how many tasks of the pool started lately.
+	Started uint64 `protobuf:"varint,3,opt,name=started,proto3" json:"started,omitempty"`
+	// With ESTIMATE_BASIS_PACE: how long "lately" is.
+	Window *durationpb.Duration `protobuf:"bytes,4,opt,name=window,proto3" json:"window,omitempty"`
+	// The estimate for people.
+	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartEstimate) Reset() {
+	*x = StartEstimate{}
+	mi := &file_paceline_v1_job_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartEstimate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartEstimate) ProtoMessage() {}
+
+func (x *StartEstimate) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_job_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartEstimate.ProtoReflect.Descriptor instead.
+func (*StartEstimate) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *StartEstimate) GetBasis() EstimateBasis {
+	if x != nil {
+		return x.Basis
+	}
+	return EstimateBasis_ESTIMATE_BASIS_UNSPECIFIED
+}
+
+func (x *StartEstimate) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *StartEstimate) GetStarted() uint64 {
+	if x != nil {
+		return x.Started
+	}
+	return 0
+}
+
+func (x *StartEstimate) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+func (x *StartEstimate) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // Pending says why some instances of a job wait.
 type Pending struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -865,7 +1066,7 @@ type Pending struct {
 
 func (x *Pending) Reset() {
 	*x = Pending{}
-	mi := &file_paceline_v1_job_proto_msgTypes[7]
+	mi := &file_paceline_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +1078,7 @@ func (x *Pending) String() string {
 func (*Pending) ProtoMessage() {}
 
 func (x *Pending) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[7]
+	mi := &file_paceline_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +1091,7 @@ func (x *Pending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pending.ProtoReflect.Descriptor instead.
 func (*Pending) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Pending) GetReason() PendingReason {
@@ -997,7 +1198,7 @@ type HostRefusal struct {
 
 func (x *HostRefusal) Reset() {
 	*x = HostRefusal{}
-	mi := &file_paceline_v1_job_proto_msgTypes[8]
+	mi := &file_paceline_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1210,7 @@ func (x *HostRefusal) String() string {
 func (*HostRefusal) ProtoMessage() {}
 
 func (x *HostRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[8]
+	mi := &file_paceline_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1223,7 @@ func (x *HostRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRefusal.ProtoReflect.Descriptor instead.
 func (*HostRefusal) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HostRefusal) GetReason() RefusalReason {
@@ -1076,7 +1277,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_paceline_v1_job_proto_msgTypes[9]
+	mi := &file_paceline_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1289,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[9]
+	mi := &file_paceline_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1302,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Task) GetJobId() string {
@@ -1247,7 +1448,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_paceline_v1_job_proto_msgTypes[10]
+	mi := &file_paceline_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1460,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[10]
+	mi := &file_paceline_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1473,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Run) GetId() string {
@@ -1414,7 +1615,7 @@ type AssignedPort struct {
 
 func (x *AssignedPort) Reset() {
 	*x = AssignedPort{}
-	mi := &file_paceline_v1_job_proto_msgTypes[11]
+	mi := &file_paceline_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1627,7 @@ func (x *AssignedPort) String() string {
 func (*AssignedPort) ProtoMessage() {}
 
 func (x *AssignedPort) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[11]
+	mi := &file_paceline_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1640,7 @@ func (x *AssignedPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedPort.ProtoReflect.Descriptor instead.
 func (*AssignedPort) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AssignedPort) GetName() string {
@@ -1460,7 +1661,7 @@ var File_paceline_v1_job_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x15paceline/v1/job.proto\x12\vpaceline.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/job_spec.proto\x1a\x1apaceline/v1/resource.proto\x1a\x17paceline/v1/state.proto\"\x92\x01\n" +
+	"\x15paceline/v1/job.proto\x12\vpaceline.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/job_spec.proto\x1a\x1apaceline/v1/resource.proto\x1a\x17paceline/v1/state.proto\"\x92\x01\n" +
 	"\x03Job\x121\n" +
 	"\asummary\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\asummary\x12(\n" +
 	"\x04spec\x18\x02 \x01(\v2\x14.paceline.v1.JobSpecR\x04spec\x12.\n" +
@@ -1520,7 +1721,7 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	"\x06killed\x18\t \x01(\rR\x06killed\x12\x1c\n" +
 	"\tpreempted\x18\n" +
 	" \x01(\rR\tpreempted\x12\x12\n" +
-	"\x04lost\x18\v \x01(\rR\x04lost\"\x8f\x03\n" +
+	"\x04lost\x18\v \x01(\rR\x04lost\"\xf8\x03\n" +
 	"\vExplanation\x12)\n" +
 	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\x126\n" +
 	"\bdominant\x18\x02 \x01(\x0e2\x1a.paceline.v1.PendingReasonR\bdominant\x12.\n" +
@@ -1530,7 +1731,9 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	"\x10pool_entitlement\x18\x06 \x01(\v2\x17.paceline.v1.QuantitiesR\x0fpoolEntitlement\x126\n" +
 	"\n" +
 	"pool_usage\x18\a \x01(\v2\x17.paceline.v1.QuantitiesR\tpoolUsage\x12'\n" +
-	"\x05gangs\x18< \x03(\v2\x11.paceline.v1.GangR\x05gangs\"\xb7\x01\n" +
+	"\x05gangs\x18< \x03(\v2\x11.paceline.v1.GangR\x05gangs\x12/\n" +
+	"\bremedies\x18\b \x03(\v2\x13.paceline.v1.RemedyR\bremedies\x126\n" +
+	"\bestimate\x18\t \x01(\v2\x1a.paceline.v1.StartEstimateR\bestimate\"\xb7\x01\n" +
 	"\x04Gang\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -1544,7 +1747,21 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"GangMember\x12%\n" +
 	"\x04gang\x18\x01 \x01(\v2\x11.paceline.v1.GangR\x04gang\x12\x12\n" +
-	"\x04rank\x18\x02 \x01(\rR\x04rank\"\xd0\x03\n" +
+	"\x04rank\x18\x02 \x01(\rR\x04rank\"\xe0\x01\n" +
+	"\x06Remedy\x12+\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x17.paceline.v1.RemedyKindR\x04kind\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12/\n" +
+	"\x06amount\x18\x03 \x01(\v2\x17.paceline.v1.QuantitiesR\x06amount\x12\x12\n" +
+	"\x04pool\x18\x04 \x01(\tR\x04pool\x12\x12\n" +
+	"\x04host\x18\x05 \x01(\tR\x04host\x12\x14\n" +
+	"\x05hosts\x18\x06 \x01(\rR\x05hosts\x12 \n" +
+	"\vrestriction\x18\a \x01(\tR\vrestriction\"\xd8\x01\n" +
+	"\rStartEstimate\x120\n" +
+	"\x05basis\x18\x01 \x01(\x0e2\x1a.paceline.v1.EstimateBasisR\x05basis\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
+	"\astarted\x18\x03 \x01(\x04R\astarted\x121\n" +
+	"\x06window\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"\xd0\x03\n" +
 	"\aPending\x122\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1a.paceline.v1.PendingReasonR\x06reason\x12\x1c\n" +
 	"\tinstances\x18\x02 \x01(\rR\tinstances\x12\x18\n" +
@@ -1626,7 +1843,7 @@ func file_paceline_v1_job_proto_rawDescGZIP() []byte {
 	return file_paceline_v1_job_proto_rawDescData
 }
 
-var file_paceline_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_paceline_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_paceline_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                   // 0: paceline.v1.Job
 	(*JobSummary)(nil),            // 1: paceline.v1.JobSummary
@@ -1635,68 +1852,80 @@ var file_paceline_v1_job_proto_goTypes = []any{
 	(*Explanation)(nil),           // 4: paceline.v1.Explanation
 	(*Gang)(nil),                  // 5: paceline.v1.Gang
 	(*GangMember)(nil),            // 6: paceline.v1.GangMember
-	(*Pending)(nil),               // 7: paceline.v1.Pending
-	(*HostRefusal)(nil),           // 8: paceline.v1.HostRefusal
-	(*Task)(nil),                  // 9: paceline.v1.Task
-	(*Run)(nil),                   // 10: paceline.v1.Run
-	(*AssignedPort)(nil),          // 11: paceline.v1.AssignedPort
-	nil,                           // 12: paceline.v1.JobSummary.LabelsEntry
-	(*JobSpec)(nil),               // 13: paceline.v1.JobSpec
-	(JobKind)(0),                  // 14: paceline.v1.JobKind
-	(JobState)(0),                 // 15: paceline.v1.JobState
-	(JobGoal)(0),                  // 16: paceline.v1.JobGoal
-	(Reason)(0),                   // 17: paceline.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
-	(PendingReason)(0),            // 19: paceline.v1.PendingReason
-	(*Quantities)(nil),            // 20: paceline.v1.Quantities
-	(RefusalReason)(0),            // 21: paceline.v1.RefusalReason
-	(InstanceState)(0),            // 22: paceline.v1.InstanceState
-	(RunState)(0),                 // 23: paceline.v1.RunState
+	(*Remedy)(nil),                // 7: paceline.v1.Remedy
+	(*StartEstimate)(nil),         // 8: paceline.v1.StartEstimate
+	(*Pending)(nil),               // 9: paceline.v1.Pending
+	(*HostRefusal)(nil),           // 10: paceline.v1.HostRefusal
+	(*Task)(nil),                  // 11: paceline.v1.Task
+	(*Run)(nil),                   // 12: paceline.v1.Run
+	(*AssignedPort)(nil),          // 13: paceline.v1.AssignedPort
+	nil,                           // 14: paceline.v1.JobSummary.LabelsEntry
+	(*JobSpec)(nil),               // 15: paceline.v1.JobSpec
+	(JobKind)(0),                  // 16: paceline.v1.JobKind
+	(JobState)(0),                 // 17: paceline.v1.JobState
+	(JobGoal)(0),                  // 18: paceline.v1.JobGoal
+	(Reason)(0),                   // 19: paceline.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(PendingReason)(0),            // 21: paceline.v1.PendingReason
+	(*Quantities)(nil),            // 22: paceline.v1.Quantities
+	(RemedyKind)(0),               // 23: paceline.v1.RemedyKind
+	(EstimateBasis)(0),            // 24: paceline.v1.EstimateBasis
+	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
+	(RefusalReason)(0),            // 26: paceline.v1.RefusalReason
+	(InstanceState)(0),            // 27: paceline.v1.InstanceState
+	(RunState)(0),                 // 28: paceline.v1.RunState
 }
 var file_paceline_v1_job_proto_depIdxs = []int32{
 	1,  // 0: paceline.v1.Job.summary:type_name -> paceline.v1.JobSummary
-	13, // 1: paceline.v1.Job.spec:type_name -> paceline.v1.JobSpec
-	7,  // 2: paceline.v1.Job.pending:type_name -> paceline.v1.Pending
-	12, // 3: paceline.v1.JobSummary.labels:type_name -> paceline.v1.JobSummary.LabelsEntry
-	14, // 4: paceline.v1.JobSummary.kind:type_name -> paceline.v1.JobKind
-	15, // 5: paceline.v1.JobSummary.state:type_name -> paceline.v1.JobState
-	16, // 6: paceline.v1.JobSummary.goal:type_name -> paceline.v1.JobGoal
-	17, // 7: paceline.v1.JobSummary.reason:type_name -> paceline.v1.Reason
+	15, // 1: paceline.v1.Job.spec:type_name -> paceline.v1.JobSpec
+	9,  // 2: paceline.v1.Job.pending:type_name -> paceline.v1.Pending
+	14, // 3: paceline.v1.JobSummary.labels:type_name -> paceline.v1.JobSummary.LabelsEntry
+	16, // 4: paceline.v1.JobSummary.kind:type_name -> paceline.v1.JobKind
+	17, // 5: paceline.v1.JobSummary.state:type_name -> paceline.v1.JobState
+	18, // 6: paceline.v1.JobSummary.goal:type_name -> paceline.v1.JobGoal
+	19, // 7: paceline.v1.JobSummary.reason:type_name -> paceline.v1.Reason
 	2,  // 8: paceline.v1.JobSummary.instance_counts:type_name -> paceline.v1.InstanceCounts
 	3,  // 9: paceline.v1.JobSummary.run_counts:type_name -> paceline.v1.RunCounts
-	18, // 10: paceline.v1.JobSummary.create_time:type_name -> google.protobuf.Timestamp
-	18, // 11: paceline.v1.JobSummary.start_time:type_name -> google.protobuf.Timestamp
-	18, // 12: paceline.v1.JobSummary.end_time:type_name -> google.protobuf.Timestamp
-	18, // 13: paceline.v1.JobSummary.deadline:type_name -> google.protobuf.Timestamp
+	20, // 10: paceline.v1.JobSummary.create_time:type_name -> google.protobuf.Timestamp
+	20, // 11: paceline.v1.JobSummary.start_time:type_name -> google.protobuf.Timestamp
+	20, // 12: paceline.v1.JobSummary.end_time:type_name -> google.protobuf.Timestamp
+	20, // 13: paceline.v1.JobSummary.deadline:type_name -> google.protobuf.Timestamp
 	1,  // 14: paceline.v1.Explanation.job:type_name -> paceline.v1.JobSummary
-	19, // 15: paceline.v1.Explanation.dominant:type_name -> paceline.v1.PendingReason
-	7,  // 16: paceline.v1.Explanation.reasons:type_name -> paceline.v1.Pending
-	20, // 17: paceline.v1.Explanation.pool_entitlement:type_name -> paceline.v1.Quantities
-	20, // 18: paceline.v1.Explanation.pool_usage:type_name -> paceline.v1.Quantities
+	21, // 15: paceline.v1.Explanation.dominant:type_name -> paceline.v1.PendingReason
+	9,  // 16: paceline.v1.Explanation.reasons:type_name -> paceline.v1.Pending
+	22, // 17: paceline.v1.Explanation.pool_entitlement:type_name -> paceline.v1.Quantities
+	22, // 18: paceline.v1.Explanation.pool_usage:type_name -> paceline.v1.Quantities
 	5,  // 19: paceline.v1.Explanation.gangs:type_name -> paceline.v1.Gang
-	5,  // 20: paceline.v1.GangMember.gang:type_name -> paceline.v1.Gang
-	19, // 21: paceline.v1.Pending.reason:type_name -> paceline.v1.PendingReason
-	8,  // 22: paceline.v1.Pending.refusals:type_name -> paceline.v1.HostRefusal
-	18, // 23: paceline.v1.Pending.retry_time:type_name -> google.protobuf.Timestamp
-	21, // 24: paceline.v1.HostRefusal.reason:type_name -> paceline.v1.RefusalReason
-	22, // 25: paceline.v1.Task.state:type_name -> paceline.v1.InstanceState
-	17, // 26: paceline.v1.Task.reason:type_name -> paceline.v1.Reason
-	10, // 27: paceline.v1.Task.run:type_name -> paceline.v1.Run
-	18, // 28: paceline.v1.Task.retry_time:type_name -> google.protobuf.Timestamp
-	18, // 29: paceline.v1.Task.state_time:type_name -> google.protobuf.Timestamp
-	20, // 30: paceline.v1.Task.needs:type_name -> paceline.v1.Quantities
-	6,  // 31: paceline.v1.Task.gang:type_name -> paceline.v1.GangMember
-	23, // 32: paceline.v1.Run.state:type_name -> paceline.v1.RunState
-	17, // 33: paceline.v1.Run.reason:type_name -> paceline.v1.Reason
-	11, // 34: paceline.v1.Run.ports:type_name -> paceline.v1.AssignedPort
-	18, // 35: paceline.v1.Run.place_time:type_name -> google.protobuf.Timestamp
-	18, // 36: paceline.v1.Run.start_time:type_name -> google.protobuf.Timestamp
-	18, // 37: paceline.v1.Run.end_time:type_name -> google.protobuf.Timestamp
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	7,  // 20: paceline.v1.Explanation.remedies:type_name -> paceline.v1.Remedy
+	8,  // 21: paceline.v1.Explanation.estimate:type_name -> paceline.v1.StartEstimate
+	5,  // 22: paceline.v1.GangMember.gang:type_name -> paceline.v1.Gang
+	23, // 23: paceline.v1.Remedy.kind:type_name -> paceline.v1.RemedyKind
+	22, // 24: paceline.v1.Remedy.amount:type_name -> paceline.v1.Quantities
+	24, // 25: paceline.v1.StartEstimate.basis:type_name -> paceline.v1.EstimateBasis
+	20, // 26: paceline.v1.StartEstimate.time:type_name -> google.protobuf.Timestamp
+	25, // 27: paceline.v1.StartEstimate.window:type_name -> google.protobuf.Duration
+	21, // 28: paceline.v1.Pending.reason:type_name -> paceline.v1.PendingReason
+	10, // 29: paceline.v1.Pending.refusals:type_name -> paceline.v1.HostRefusal
+	20, // 30: paceline.v1.Pending.retry_time:type_name -> google.protobuf.Timestamp
+	26, // 31: paceline.v1.HostRefusal.reason:type_name -> paceline.v1.RefusalReason
+	27, // 32: paceline.v1.Task.state:type_name -> paceline.v1.InstanceState
+	19, // 33: paceline.v1.Task.reason:type_name -> paceline.v1.Reason
+	12, // 34: paceline.v1.Task.run:type_name -> paceline.v1.Run
+	20, // 35: paceline.v1.Task.retry_time:type_name -> google.protobuf.Timestamp
+	20, // 36: paceline.v1.Task.state_time:type_name -> google.protobuf.Timestamp
+	22, // 37: paceline.v1.Task.needs:type_name -> paceline.v1.Quantities
+	6,  // 38: paceline.v1.Task.gang:type_name -> paceline.v1.GangMember
+	28, // 39: paceline.v1.Run.state:type_name -> paceline.v1.RunState
+	19, // 40: paceline.v1.Run.reason:type_name -> paceline.v1.Reason
+	13, // 41: paceline.v1.Run.ports:type_name -> paceline.v1.AssignedPort
+	20, // 42: paceline.v1.Run.place_time:type_name -> google.protobuf.Timestamp
+	20, // 43: paceline.v1.Run.start_time:type_name -> google.protobuf.Timestamp
+	20, // 44: paceline.v1.Run.end_time:type_name -> google.protobuf.Timestamp
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_job_proto_init() }
@@ -1707,14 +1936,14 @@ func file_paceline_v1_job_proto_init() {
 	file_paceline_v1_job_spec_proto_init()
 	file_paceline_v1_resource_proto_init()
 	file_paceline_v1_state_proto_init()
-	file_paceline_v1_job_proto_msgTypes[10].OneofWrappers = []any{}
+	file_paceline_v1_job_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_job_proto_rawDesc), len(file_paceline_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -577,6 +577,135 @@ func (PendingReason) EnumDescriptor() ([]byte, []int) {
 	return file_paceline_v1_state_proto_rawDescGZIP(), []int{6}
 }
 
+// RemedyKind is what a remedy changes.
+type RemedyKind int32
+
+const (
+	RemedyKind_REMEDY_KIND_UNSPECIFIED RemedyKind = 0
+	// The job goes before the others of its pool's queue.
+	RemedyKind_REMEDY_KIND_ORDER RemedyKind = 1
+	// Room comes free on a host.
+	RemedyKind_REMEDY_KIND_HOST_ROOM RemedyKind = 2
+	// Work of the job's pool ends.
+	RemedyKind_REMEDY_KIND_POOL_ROOM RemedyKind = 3
+	// A pool gives back what it uses beyond its entitlement.
+	RemedyKind_REMEDY_KIND_RETURN RemedyKind = 4
+	// One restriction of the job is dropped.
+	RemedyKind_REMEDY_KIND_RESTRICTION RemedyKind = 5
+	// A limit of a pool is raised.
+	RemedyKind_REMEDY_KIND_LIMIT RemedyKind = 6
+	// A reservation of a pool is raised.
+	RemedyKind_REMEDY_KIND_RESERVATION RemedyKind = 7
+	// A pool's share is raised.
+	RemedyKind_REMEDY_KIND_SHARE RemedyKind = 8
+)
+
+// Enum value maps for RemedyKind.
+var (
+	RemedyKind_name = map[int32]string{
+		0: "REMEDY_KIND_UNSPECIFIED",
+		1: "REMEDY_KIND_ORDER",
+		2: "REMEDY_KIND_HOST_ROOM",
+		3: "REMEDY_KIND_POOL_ROOM",
+		4: "REMEDY_KIND_RETURN",
+		5: "REMEDY_KIND_RESTRICTION",
+		6: "REMEDY_KIND_LIMIT",
+		7: "REMEDY_KIND_RESERVATION",
+		8: "REMEDY_KIND_SHARE",
+	}
+	RemedyKind_value = map[string]int32{
+		"REMEDY_KIND_UNSPECIFIED": 0,
+		"REMEDY_KIND_ORDER":       1,
+		"REMEDY_KIND_HOST_ROOM":   2,
+		"REMEDY_KIND_POOL_ROOM":   3,
+		"REMEDY_KIND_RETURN":      4,
+		"REMEDY_KIND_RESTRICTION": 5,
+		"REMEDY_KIND_LIMIT":       6,
+		"REMEDY_KIND_RESERVATION": 7,
+		"REMEDY_KIND_SHARE":       8,
+	}
+)
+
+func (x RemedyKind) Enum() *RemedyKind {
+	p := new(RemedyKind)
+	*p = x
+	return p
+}
+
+func (x RemedyKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RemedyKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_paceline_v1_state_proto_enumTypes[7].Descriptor()
+}
+
+func (RemedyKind) Type() protoreflect.EnumType {
+	return &file_paceline_v1_state_proto_enumTypes[7]
+}
+
+func (x RemedyKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RemedyKind.Descriptor instead.
+func (RemedyKind) EnumDescriptor() ([]byte, []int) {
+	return file_paceline_v1_state_proto_rawDescGZIP(), []int{7}
+}
+
+// EstimateBasis is what an estimate rests on.
+type EstimateBasis int32
+
+const (
+	// Nobody knows.
+	EstimateBasis_ESTIMATE_BASIS_UNSPECIFIED EstimateBasis = 0
+	// The run times that users gave for what runs and what waits.
+	EstimateBasis_ESTIMATE_BASIS_RUN_TIMES EstimateBasis = 1
+	// How fast the pool started tasks lately.
+	EstimateBasis_ESTIMATE_BASIS_PACE EstimateBasis = 2
+)
+
+// Enum value maps for EstimateBasis.
+var (
+	EstimateBasis_name = map[int32]string{
+		0: "ESTIMATE_BASIS_UNSPECIFIED",
+		1: "ESTIMATE_BASIS_RUN_TIMES",
+		2: "ESTIMATE_BASIS_PACE",
+	}
+	EstimateBasis_value = map[string]int32{
+		"ESTIMATE_BASIS_UNSPECIFIED": 0,
+		"ESTIMATE_BASIS_RUN_TIMES":   1,
+		"ESTIMATE_BASIS_PACE":        2,
+	}
+)
+
+func (x EstimateBasis) Enum() *EstimateBasis {
+	p := new(EstimateBasis)
+	*p = x
+	return p
+}
+
+func (x EstimateBasis) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EstimateBasis) Descriptor() protoreflect.EnumDescriptor {
+	return file_paceline_v1_state_proto_enumTypes[8].Descriptor()
+}
+
+func (EstimateBasis) Type() protoreflect.EnumType {
+	return &file_paceline_v1_state_proto_enumTypes[8]
+}
+
+func (x EstimateBasis) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EstimateBasis.Descriptor instead.
+func (EstimateBasis) EnumDescriptor() ([]byte, []int) {
+	return file_paceline_v1_state_proto_rawDescGZIP(), []int{8}
+}
+
 // RefusalReason is why a host cannot take a task. A host counts under the first that applies, in this order.
 type RefusalReason int32
 
@@ -665,11 +794,11 @@ func (x RefusalReason) String() string {
 }
 
 func (RefusalReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_paceline_v1_state_proto_enumTypes[7].Descriptor()
+	return file_paceline_v1_state_proto_enumTypes[9].Descriptor()
 }
 
 func (RefusalReason) Type() protoreflect.EnumType {
-	return &file_paceline_v1_state_proto_enumTypes[7]
+	return &file_paceline_v1_state_proto_enumTypes[9]
 }
 
 func (x RefusalReason) Number() protoreflect.EnumNumber {
@@ -678,7 +807,7 @@ func (x RefusalReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RefusalReason.Descriptor instead.
 func (RefusalReason) EnumDescriptor() ([]byte, []int) {
-	return file_paceline_v1_state_proto_rawDescGZIP(), []int{7}
+	return file_paceline_v1_state_proto_rawDescGZIP(), []int{9}
 }
 
 // HostState says whether a host takes new work.
@@ -725,11 +854,11 @@ func (x HostState) String() string {
 }
 
 func (HostState) Descriptor() protoreflect.EnumDescriptor {
-	return file_paceline_v1_state_proto_enumTypes[8].Descriptor()
+	return file_paceline_v1_state_proto_enumTypes[10].Descriptor()
 }
 
 func (HostState) Type() protoreflect.EnumType {
-	return &file_paceline_v1_state_proto_enumTypes[8]
+	return &file_paceline_v1_state_proto_enumTypes[10]
 }
 
 func (x HostState) Number() protoreflect.EnumNumber {
@@ -738,7 +867,7 @@ func (x HostState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HostState.Descriptor instead.
 func (HostState) EnumDescriptor() ([]byte, []int) {
-	return file_paceline_v1_state_proto_rawDescGZIP(), []int{8}
+	return file_paceline_v1_state_proto_rawDescGZIP(), []int{10}
 }
 
 // Role is what a principal may do, each role including those before it.
@@ -785,11 +914,11 @@ func (x Role) String() string {
 }
 
 func (Role) Descriptor() protoreflect.EnumDescriptor {
-	return file_paceline_v1_state_proto_enumTypes[9].Descriptor()
+	return file_paceline_v1_state_proto_enumTypes[11].Descriptor()
 }
 
 func (Role) Type() protoreflect.EnumType {
-	return &file_paceline_v1_state_proto_enumTypes[9]
+	return &file_paceline_v1_state_proto_enumTypes[11]
 }
 
 func (x Role) Number() protoreflect.EnumNumber {
@@ -798,7 +927,7 @@ func (x Role) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Role.Descriptor instead.
 func (Role) EnumDescriptor() ([]byte, []int) {
-	return file_paceline_v1_state_proto_rawDescGZIP(), []int{9}
+	return file_paceline_v1_state_proto_rawDescGZIP(), []int{11}
 }
 
 var File_paceline_v1_state_proto protoreflect.FileDescriptor
@@ -885,7 +1014,22 @@ const file_paceline_v1_state_proto_rawDesc = "" +
 	"\x12\x1d\n" +
 	"\x19PENDING_REASON_USER_LIMIT\x10\v\x12#\n" +
 	"\x1fPENDING_REASON_CONTROLLER_LIMIT\x10\f\x12\x18\n" +
-	"\x14PENDING_REASON_SLACK\x10\r*\xd8\x03\n" +
+	"\x14PENDING_REASON_SLACK\x10\r*\xf6\x01\n" +
+	"\n" +
+	"RemedyKind\x12\x1b\n" +
+	"\x17REMEDY_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11REMEDY_KIND_ORDER\x10\x01\x12\x19\n" +
+	"\x15REMEDY_KIND_HOST_ROOM\x10\x02\x12\x19\n" +
+	"\x15REMEDY_KIND_POOL_ROOM\x10\x03\x12\x16\n" +
+	"\x12REMEDY_KIND_RETURN\x10\x04\x12\x1b\n" +
+	"\x17REMEDY_KIND_RESTRICTION\x10\x05\x12\x15\n" +
+	"\x11REMEDY_KIND_LIMIT\x10\x06\x12\x1b\n" +
+	"\x17REMEDY_KIND_RESERVATION\x10\a\x12\x15\n" +
+	"\x11REMEDY_KIND_SHARE\x10\b*f\n" +
+	"\rEstimateBasis\x12\x1e\n" +
+	"\x1aESTIMATE_BASIS_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18ESTIMATE_BASIS_RUN_TIMES\x10\x01\x12\x17\n" +
+	"\x13ESTIMATE_BASIS_PACE\x10\x02*\xd8\x03\n" +
 	"\rRefusalReason\x12\x1e\n" +
 	"\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18REFUSAL_REASON_NOT_READY\x10\x01\x12\x1b\n" +
@@ -930,7 +1074,7 @@ func file_paceline_v1_state_proto_rawDescGZIP() []byte {
 	return file_paceline_v1_state_proto_rawDescData
 }
 
-var file_paceline_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
+var file_paceline_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
 var file_paceline_v1_state_proto_goTypes = []any{
 	(JobKind)(0),       // 0: paceline.v1.JobKind
 	(JobState)(0),      // 1: paceline.v1.JobState
@@ -939,9 +1083,11 @@ var file_paceline_v1_state_proto_goTypes = []any{
 	(RunState)(0),      // 4: paceline.v1.RunState
 	(Reason)(0),        // 5: paceline.v1.Reason
 	(PendingReason)(0), // 6: paceline.v1.PendingReason
-	(RefusalReason)(0), // 7: paceline.v1.RefusalReason
-	(HostState)(0),     // 8: paceline.v1.HostState
-	(Role)(0),          // 9: paceline.v1.Role
+	(RemedyKind)(0),    // 7: paceline.v1.RemedyKind
+	(EstimateBasis)(0), // 8: paceline.v1.EstimateBasis
+	(RefusalReason)(0), // 9: paceline.v1.RefusalReason
+	(HostState)(0),     // 10: paceline.v1.HostState
+	(Role)(0),          // 11: paceline.v1.Role
 }
 var file_paceline_v1_state_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for method output_type
@@ -961,7 +1107,7 @@ func file_paceline_v1_state_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_state_proto_rawDesc), len(file_paceline_v1_state_proto_rawDesc)),
-			NumEnums:      10,
+			NumEnums:      12,
 			NumMessages:   0,
 			NumExtensions: 0,
 			NumServices:   0,
