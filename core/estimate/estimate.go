@@ -57,6 +57,7 @@ func (s Start) Describe(now int64) string {
 	case AtPace:
 		return fmt.Sprintf("in %v, at the pace of its pool (%d started in the last %v) and its place in the queue", in, s.Started,
 			s.Over.Round(time.Second))
+	case Unknown:
 	}
 	return "at a time that neither run times nor the latest starts of its pool tell"
 }

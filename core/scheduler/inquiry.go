@@ -168,6 +168,7 @@ func describeConstraint(c *workload.Constraint) string {
 		return c.Key + " exists"
 	case workload.OpNotExists:
 		return c.Key + " does not exist"
+	case workload.OpIn, workload.OpNotIn, workload.OpGt, workload.OpLt:
 	}
 	word := map[workload.Operator]string{workload.OpIn: "in", workload.OpNotIn: "not in", workload.OpGt: ">", workload.OpLt: "<"}[c.Op]
 	return c.Key + " " + word + " " + strings.Join(c.Values, ", ")

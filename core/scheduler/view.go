@@ -97,19 +97,19 @@ type PendingKind uint8
 
 // The kinds. When several hold a job up, the dominant one is the first of this order:
 //
-//	 1. NoShard          nothing can be known without a cluster
-//	 2. NeverFits        no waiting helps
-//	 3. NoMatchingHost   the same for a daemon
-//	 4. Backoff          time alone helps, and a look at why it failed
-//	 5. UserLimit        the narrowest ledger first: the owner's own work ends
-//	 6. ControllerLimit
-//	 7. Reservation
-//	 8. Slack            revocable work has this ledger alone
-//	 9. Entitlement      the pool's work ends, or its entitlement grows
-//	10. Queue            others of the pool go first
-//	11. Placement        the pool has room and the hosts do not: among them gangs that find no domain
-//	12. Window           the job's own max_running
-//	13. BeingPlaced      nothing holds it up
+//  1. NoShard: nothing can be known without a cluster
+//  2. NeverFits: no waiting helps
+//  3. NoMatchingHost: the same for a daemon
+//  4. Backoff: time alone helps, and a look at why it failed
+//  5. UserLimit: the narrowest ledger first: the owner's own work ends
+//  6. ControllerLimit
+//  7. Reservation
+//  8. Slack: revocable work has this ledger alone
+//  9. Entitlement: the pool's work ends, or its entitlement grows
+// 10. Queue: others of the pool go first
+// 11. Placement: the pool has room and the hosts do not: among them gangs that find no domain
+// 12. Window: the job's own max_running
+// 13. BeingPlaced: nothing holds it up
 const (
 	PendingNoShard         PendingKind = iota + 1 // no cluster that the job may use is connected
 	PendingNeverFits                              // no host could take one even if it were empty
