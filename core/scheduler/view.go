@@ -106,6 +106,7 @@ type PendingKind uint8
 //  7. Reservation
 //  8. Slack: revocable work has this ledger alone
 //  9. Entitlement: the pool's work ends, or its entitlement grows
+//
 // 10. Queue: others of the pool go first
 // 11. Placement: the pool has room and the hosts do not: among them gangs that find no domain
 // 12. Window: the job's own max_running
