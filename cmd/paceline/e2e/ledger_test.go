@@ -182,7 +182,11 @@ func (l *ledger) enterTask(change *pacelinev1.TaskChange) {
 		if h.run != "" && !over(h.runState) {
 			l.findLocked("%s: run %s began while run %s was %v", who, run, h.run, h.runState)
 		}
-		if h.succeeded > 0 {
+		switch {
+		case h.succeeded == 0:
+		case generation(run) != generation(h.run): // a gang that failed begins anew with all its members
+			h.succeeded = 0
+		default:
 			l.findLocked("%s: run %s began after run %s had succeeded", who, run, h.run)
 		}
 		h.run, h.runState, h.runs = run, pacelinev1.RunState_RUN_STATE_UNSPECIFIED, h.runs+1
