@@ -14,6 +14,7 @@ import (
 	"github.com/paceline-sched/paceline/core/store"
 	"github.com/paceline-sched/paceline/core/store/memstore"
 	"github.com/paceline-sched/paceline/core/store/record"
+	"github.com/paceline-sched/paceline/core/workload"
 )
 
 const cellName = "sim"
@@ -43,7 +44,7 @@ type cell struct {
 	followed  *scheduler.Image          // what the groups that Step returned amount to
 	sinceFull int                       // Steps since the whole state was compared with followed
 	stale     bool                      // some of them wrote
-	before    map[string]books          // by pool path, after the last Step
+	before    map[workload.PoolID]books // after the last Step
 	parties   map[party]resource.Vector // as before
 	charged   charges                   // after the last Step
 
@@ -95,7 +96,8 @@ func (c *cell) start() {
 	}
 	c.state, c.sinceFull = state, 0
 	jobs, _ := state.Reader().Jobs(0, 1<<20, scheduler.JobFilter{})
-	c.before, c.charged = c.addUp(state.Reader(), jobs)
+	sums, charged := c.addUp(state.Reader(), jobs)
+	c.before, c.charged = byPool(state.Reader().Pools("/"), sums), charged
 	c.parties = c.countParties(state.Reader(), jobs)
 	for _, cl := range w.clusters {
 		cl.attach()

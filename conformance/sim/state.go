@@ -25,7 +25,7 @@ func (c *cell) checkPools() {
 		if p.Path == "/" {
 			continue
 		}
-		b, before := now[p.Path], c.before[p.Path]
+		b, before := now[p.Path], c.before[p.Pool.ID]
 		if p.Usage != b.usage {
 			c.w.fail(CheckPools, "pool %s says that it uses %v; its instances hold %v", p.Path, p.Usage, b.usage)
 		}
@@ -58,7 +58,16 @@ func (c *cell) checkPools() {
 	c.checkLedgers(reader, jobs, pools)
 	c.checkEntitlements(pools)
 	c.checkQueues(pools, jobs, c.charged, charged)
-	c.before, c.charged = now, charged
+	c.before, c.charged = byPool(pools, now), charged
+}
+
+// byPool gives the books of paths to the pools that stand there: a pool may be elsewhere after the next Step.
+func byPool(pools []scheduler.PoolView, sums map[string]books) map[workload.PoolID]books {
+	out := make(map[workload.PoolID]books, len(pools))
+	for n := range pools {
+		out[pools[n].Pool.ID] = sums[pools[n].Path]
+	}
+	return out
 }
 
 func leaf(pools []scheduler.PoolView, path string) bool {
