@@ -11,6 +11,7 @@ package estimate
 import (
 	"container/heap"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/paceline-sched/paceline/core/resource"
@@ -18,9 +19,9 @@ import (
 
 // Bounds of one estimate.
 const (
-	MaxAhead = 1000 // entries that are played before the one asked for
-	MaxEnds  = 4096 // moments at which running work ends
-	maxPlays = 16 << 10
+	MaxAhead = 1000    // entries that are played before the one asked for
+	MaxEnds  = 4096    // moments at which running work ends
+	maxSteps = 1 << 20 // of a play
 )
 
 // Basis is what an estimate rests on.
@@ -70,8 +71,11 @@ type Question struct {
 	Ahead []Unit          // in order, at most MaxAhead
 	Whole bool            // Ahead is all that goes first
 	Own   resource.Vector // what the next start of the work asked for takes
-	Tasks int64           // that go first
-	Pace  *Pace           // nil: nobody has counted
+	// RunTime is of the work asked for; Fills says that its queue fills back.
+	RunTime time.Duration
+	Fills   bool
+	Tasks   int64 // that go first
+	Pace    *Pace // nil: nobody has counted
 }
 
 // Start is an answer.
@@ -88,6 +92,11 @@ func (q *Question) Answer() Start {
 	if at, known := q.play(); known {
 		return Start{At: at, Basis: RunTimes}
 	}
+	return q.AtPace()
+}
+
+// AtPace makes the estimate without run times.
+func (q *Question) AtPace() Start {
 	if q.Pace == nil {
 		return Start{}
 	}
@@ -100,46 +109,89 @@ func (q *Question) Answer() Start {
 	return Start{At: q.Now + int64(min(wait, most)), Basis: AtPace, Started: started, Over: over}
 }
 
-// play starts work in order until the one asked for has its room.
+// play starts work in order until the one asked for has its room. Where the queue fills back, work may pass the first that does not fit if it
+// ends before that one can start, or leaves it the room that it needs.
 func (q *Question) play() (at int64, known bool) {
 	if !q.Whole {
 		return 0, false
 	}
-	ends := make(endHeap, len(q.Ends))
-	copy(ends, q.Ends)
-	heap.Init(&ends)
-	now, free := q.Now, q.Free
-	plays := 0
-	await := func() bool {
-		if plays++; len(ends) == 0 || plays > maxPlays {
-			return false
+	p := play{now: q.Now, free: q.Free, ends: slices.Clone(q.Ends), fills: q.Fills, steps: maxSteps}
+	heap.Init(&p.ends)
+	waiting := make([]Unit, 0, len(q.Ahead)+1)
+	waiting = append(append(waiting, q.Ahead...), Unit{q.Own, 1, q.RunTime})
+	for {
+		waiting = p.start(waiting)
+		if len(waiting) == 0 || waiting[len(waiting)-1].Count == 0 {
+			return p.now, true
 		}
-		e, _ := heap.Pop(&ends).(End)
-		now, free = max(now, e.At), free.Add(e.Holds)
-		return true
-	}
-	for _, u := range q.Ahead {
-		for left := u.Count; left > 0; {
-			n := u.Needs.Times(&free, left)
-			if n <= 0 {
-				if !await() {
-					return 0, false
-				}
-				continue
-			}
-			took := u.Needs.Scale(n)
-			free, left = free.Sub(took), left-n
-			if u.RunTime > 0 {
-				heap.Push(&ends, End{now + int64(u.RunTime), took})
-			}
-		}
-	}
-	for !q.Own.FitsIn(&free) {
-		if !await() {
+		if len(p.ends) == 0 || p.steps <= 0 {
 			return 0, false
 		}
+		e, _ := heap.Pop(&p.ends).(End)
+		p.now, p.free = max(p.now, e.At), p.free.Add(e.Holds)
+		for len(p.ends) > 0 && p.ends[0].At <= p.now {
+			e, _ = heap.Pop(&p.ends).(End)
+			p.free = p.free.Add(e.Holds)
+		}
 	}
-	return now, true
+}
+
+// play is a queue on its way forward.
+type play struct {
+	now   int64
+	free  resource.Vector
+	ends  endHeap
+	fills bool
+	steps int // that it may still take
+}
+
+// start lets go what may at this moment and returns the rest; the last stays in any case, with Count 0 when it went.
+func (p *play) start(waiting []Unit) []Unit {
+	rest := waiting[:0]
+	shadow, spare := int64(0), resource.Vector{}
+	for i, u := range waiting {
+		p.steps--
+		last := i == len(waiting)-1
+		if len(rest) > 0 && !p.fills {
+			return append(rest, waiting[i:]...)
+		}
+		room := p.free
+		stays := len(rest) > 0 && (u.RunTime == 0 || p.now+int64(u.RunTime) > shadow) // beyond the start of the first in line
+		if stays {
+			room = room.Min(spare)
+		}
+		if n := u.Needs.Times(&room, u.Count); n > 0 {
+			took := u.Needs.Scale(n)
+			p.free = p.free.Sub(took)
+			if stays {
+				spare = spare.Sub(took)
+			}
+			u.Count -= n
+			if u.RunTime > 0 {
+				heap.Push(&p.ends, End{p.now + int64(u.RunTime), took})
+			}
+		}
+		if u.Count == 0 && !last {
+			continue
+		}
+		if rest = append(rest, u); len(rest) == 1 && p.fills && !last {
+			shadow, spare = p.shadow(&u.Needs)
+		}
+	}
+	return rest
+}
+
+// shadow is when there will be room for the first in line, and what is free beside it from then on. Zero: nobody knows, and nothing may pass.
+func (p *play) shadow(needs *resource.Vector) (at int64, spare resource.Vector) {
+	ahead, free := slices.Clone(p.ends), p.free
+	for len(ahead) > 0 {
+		p.steps--
+		e, _ := heap.Pop(&ahead).(End)
+		if free = free.Add(e.Holds); needs.FitsIn(&free) {
+			return e.At, free.Sub(*needs)
+		}
+	}
+	return 0, resource.Vector{}
 }
 
 type endHeap []End

@@ -35,6 +35,22 @@ func TestAnswer(t *testing.T) {
 			estimate.Question{Ends: ends, Ahead: []estimate.Unit{{cpu(2), 1, time.Minute}}, Whole: true, Own: cpu(2)},
 			estimate.Start{At: now + 3*minute, Basis: estimate.RunTimes},
 		},
+		"it passes the first in line and is gone in time": {
+			estimate.Question{Free: cpu(1), Ends: ends, Ahead: []estimate.Unit{{cpu(7), 1, time.Hour}}, Whole: true, Own: cpu(1), RunTime: 5 * time.Minute, Fills: true},
+			estimate.Start{At: now, Basis: estimate.RunTimes},
+		},
+		"it is not gone in time": {
+			estimate.Question{Free: cpu(1), Ends: ends, Ahead: []estimate.Unit{{cpu(7), 1, time.Hour}}, Whole: true, Own: cpu(1), RunTime: 6 * time.Minute, Fills: true},
+			estimate.Start{At: now + 65*minute, Basis: estimate.RunTimes},
+		},
+		"beside the first in line there is room": {
+			estimate.Question{Free: cpu(1), Ends: ends, Ahead: []estimate.Unit{{cpu(6), 1, time.Hour}}, Whole: true, Own: cpu(1), Fills: true},
+			estimate.Start{At: now, Basis: estimate.RunTimes},
+		},
+		"nothing passes without back-fill": {
+			estimate.Question{Free: cpu(1), Ends: ends, Ahead: []estimate.Unit{{cpu(7), 1, time.Hour}}, Whole: true, Own: cpu(1), RunTime: time.Minute},
+			estimate.Start{At: now + 65*minute, Basis: estimate.RunTimes},
+		},
 		"who goes first may never end": {
 			estimate.Question{Ends: ends, Ahead: []estimate.Unit{{cpu(2), 2, 0}}, Whole: true, Own: cpu(3), Tasks: 2}, estimate.Start{},
 		},

@@ -8,6 +8,7 @@ import (
 	"github.com/paceline-sched/paceline/core/admission"
 	"github.com/paceline-sched/paceline/core/estimate"
 	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -228,13 +229,13 @@ func (s *State) concluded(q *inquiry) {
 	s.external(Reply{Answer: Answer{Token: q.token, Why: &e}})
 }
 
-// EstimateStart tells when the job's work that stands in its pool's queue will start.
-func (r Reader) EstimateStart(id workload.JobID) estimate.Start {
+// EstimateStart tells when the job's work that stands in its pool's queue will start, on the best basis and by the pool's pace alone.
+func (r Reader) EstimateStart(id workload.JobID) (best, pace estimate.Start) {
 	if j, ok := r.s.jobs[id]; ok && j.offered != nil {
-		_, start := r.s.forecast(j)
-		return start
+		question, start := r.s.forecast(j)
+		return start, question.AtPace()
 	}
-	return estimate.Start{}
+	return estimate.Start{}, estimate.Start{}
 }
 
 // outlook says what would let the job's offered work start, and when it will.
@@ -259,7 +260,10 @@ func (s *State) outlook(j *job) ([]Remedy, estimate.Start) {
 func (s *State) forecast(j *job) (estimate.Question, estimate.Start) {
 	q := s.queueOf(j.spec)
 	entry, _ := q.queue.Get(j.ID)
-	question := estimate.Question{Now: s.now, Free: s.planRoom(j), Own: entry.Needs, Pace: &q.pace}
+	question := estimate.Question{Now: s.now, Free: s.planRoom(j), Own: entry.Needs, RunTime: entry.RunTime, Pace: &q.pace}
+	if p, ok := s.pools.Pool(q.pool); ok {
+		question.Fills = p.Queue.Backfill == respool.BackfillEASY
+	}
 	var standing admission.Standing
 	if room, ok := s.room(q); ok {
 		standing, _ = q.queue.Explain(j.ID, &room)

@@ -47,7 +47,10 @@ type SWFReport struct {
 	Utilisation float64       `json:"utilisation_percent"`
 	Steps       int           `json:"steps"`
 	Sequences   []SWFSequence `json:"sequences"`
+	// Estimates are the errors of the starts foretold at submission, by basis.
+	Estimates []EstimateError `json:"estimates"`
 
+	estimates  estimates
 	seconds    float64
 	placements uint64
 }
@@ -86,6 +89,7 @@ func RunSWF(ctx context.Context, o SWFOptions) (*SWFReport, error) {
 	}
 	n := float64(len(r.Sequences))
 	r.Slowdown, r.Wait, r.Utilisation = round(r.Slowdown/n), round(r.Wait/n), round(r.Utilisation/n)
+	r.Estimates = r.estimates.report()
 	return r, nil
 }
 
@@ -94,6 +98,7 @@ type sequence struct {
 	virtual
 	jobs    []SWFJob
 	started []int64 // by job; 0: not yet
+	told    []foretold
 	tasks   int
 	ended   int
 	next    int // job to be submitted
@@ -108,7 +113,7 @@ func swfHosts(processors int) []driver.Host {
 }
 
 func (o *SWFOptions) sequence(ctx context.Context, jobs []SWFJob) (*sequence, error) {
-	s := &sequence{jobs: jobs, started: make([]int64, len(jobs))}
+	s := &sequence{jobs: jobs, started: make([]int64, len(jobs)), told: make([]foretold, len(jobs))}
 	for i := range jobs {
 		s.tasks += jobs[i].Processors
 		if jobs[i].Processors > o.Processors {
@@ -139,13 +144,15 @@ func (s *sequence) run(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err //nolint:wrapcheck // the caller's own
 		}
+		came := s.next
 		for ; s.next < len(s.jobs) && s.submitted(s.next) <= s.now; s.next++ {
-			id := workload.JobID{0: 'j'}
-			binary.BigEndian.PutUint32(id[12:], uint32(s.next))
-			s.ask(scheduler.SubmitJob{ID: id, Spec: s.jobs[s.next].spec(fmt.Sprintf("job-%d", s.next), respool.DefaultID)})
+			s.ask(scheduler.SubmitJob{ID: swfJobID(s.next), Spec: s.jobs[s.next].spec(fmt.Sprintf("job-%d", s.next), respool.DefaultID)})
 		}
 		if err := s.settle(); err != nil {
 			return err
+		}
+		for ; came < s.next; came++ {
+			s.told[came].best, s.told[came].pace = s.state.Reader().EstimateStart(swfJobID(came))
 		}
 		if s.ended == s.tasks {
 			return nil
@@ -159,6 +166,13 @@ func (s *sequence) run(ctx context.Context) error {
 		}
 		s.now = max(s.now, at)
 	}
+}
+
+// swfJobID has a job's number in its last bytes.
+func swfJobID(n int) workload.JobID {
+	id := workload.JobID{0: 'j'}
+	binary.BigEndian.PutUint32(id[12:], uint32(n))
+	return id
 }
 
 // submitted is when a job comes, in the cell's time.
@@ -192,6 +206,9 @@ func (r *SWFReport) add(start int, s *sequence) {
 		x.Slowdown += slowdown
 		x.Wait += wait.Seconds()
 		x.MaxSlowdown, x.MaxWait = max(x.MaxSlowdown, slowdown), max(x.MaxWait, wait.Seconds())
+		if wait > 0 {
+			r.estimates.add(&s.told[i], s.submitted(i), s.started[i])
+		}
 		work += j.Run * time.Duration(j.Processors)
 		last = max(last, s.started[i]+int64(j.Run))
 	}
@@ -221,6 +238,7 @@ func (r *SWFReport) WriteTable(out io.Writer) error {
 		fmt.Fprintf(w, "%d\t%d\t%.2f\t%.2f\t%.0f\t%.0f\t%.2f\n", s.Start, s.Jobs, s.Slowdown, s.MaxSlowdown, s.Wait, s.MaxWait, s.Utilisation)
 	}
 	fmt.Fprintf(w, "mean\t\t%.2f\t\t%.0f\t\t%.2f\n", r.Slowdown, r.Wait, r.Utilisation)
+	writeEstimates(w, r.Estimates)
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
