@@ -19,13 +19,14 @@ func (c *cell) checkPools() {
 	jobs, _ := reader.Jobs(0, 1<<20, scheduler.JobFilter{})
 	now, charged := c.addUp(reader, jobs)
 	pools := reader.Pools("/")
+	was := c.whereNow(pools)
 	shared := map[string]resource.Vector{} // entitlements of children, by parent
 	for n := range pools {
 		p := &pools[n]
 		if p.Path == "/" {
 			continue
 		}
-		b, before := now[p.Path], c.before[p.Pool.ID]
+		b, before := now[p.Path], was[p.Path]
 		if p.Usage != b.usage {
 			c.w.fail(CheckPools, "pool %s says that it uses %v; its instances hold %v", p.Path, p.Usage, b.usage)
 		}
@@ -61,13 +62,28 @@ func (c *cell) checkPools() {
 	c.before, c.charged = byPool(pools, now), charged
 }
 
-// byPool gives the books of paths to the pools that stand there: a pool may be elsewhere after the next Step.
+// byPool gives the books of leaves to the pools that stand there: a pool may be elsewhere after the next Step.
 func byPool(pools []scheduler.PoolView, sums map[string]books) map[workload.PoolID]books {
 	out := make(map[workload.PoolID]books, len(pools))
 	for n := range pools {
-		out[pools[n].Pool.ID] = sums[pools[n].Path]
+		if leaf(pools, pools[n].Path) {
+			out[pools[n].Pool.ID] = sums[pools[n].Path]
+		}
 	}
 	return out
+}
+
+// whereNow sums the books of before up along the tree of now: work that moved with its pool is no growth.
+func (c *cell) whereNow(pools []scheduler.PoolView) map[string]books {
+	sums := map[string]books{}
+	for n := range pools {
+		b := c.before[pools[n].Pool.ID]
+		for path := pools[n].Path; path != "" && path != "/"; path = path[:strings.LastIndexByte(path, '/')] {
+			s := sums[path]
+			sums[path] = books{s.usage.Add(b.usage), s.firm.Add(b.firm)}
+		}
+	}
+	return sums
 }
 
 func leaf(pools []scheduler.PoolView, path string) bool {
