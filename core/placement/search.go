@@ -127,14 +127,14 @@ func (s *search) scan(found func(candidate)) {
 	a, b, c := s.needs[0], s.needs[1], s.needs[2]
 	rows := s.table.Rows()
 	colA, colB, colC, base := a.column[:rows], b.column[:rows], c.column[:rows], s.base[:rows]
-	plain := s.plain()
+	plain, domain := s.plain(), s.domain
 	for w := range s.know.eligible {
 		for m := s.mask(w); m != 0; m &= m - 1 {
 			row := w*64 + bits.TrailingZeros64(m)
 			if (colA[row]-a.amount)|(colB[row]-b.amount)|(colC[row]-c.amount) < 0 {
 				continue
 			}
-			if s.domain != 0 && s.domains.Of(host.Row(row)) != s.domain {
+			if domain != 0 && s.domains.Of(host.Row(row)) != domain {
 				continue
 			}
 			if plain {
