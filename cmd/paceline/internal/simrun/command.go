@@ -30,6 +30,9 @@ type flags struct {
 	sequences                   string
 	patience                    time.Duration
 	workload                    SWFOptions
+
+	philly  phillyFlags
+	sampled bool // --sample was given
 }
 
 // NewCommand returns "run", to be mounted under "paceline sim".
@@ -38,7 +41,52 @@ func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run a cluster trace through a whole cell in virtual time",
-		Long: fmt.Sprintf(`Run replays a trace of a cluster: its hosts, and tasks that come and end, through the scheduler core,
+		Long:  longHelp(),
+		Example: `  paceline sim run --hosts google2011_machines_t0.csv.gz --tasks google2011_tasks.csv.gz -o json
+  paceline sim run --hosts h.csv --tasks t.csv --events machine_events.csv.gz --plot out.svg
+  paceline sim run --swf lublin_256.swf.gz --processors 256 --order smallest-first --backfill easy --sequences published -o json
+  paceline sim run --philly philly_jobs.csv.gz --philly-pools philly_vc_nodes.csv --pools compare --order shortest-first --plot out.svg`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.sampled = cmd.Flags().Changed("sample")
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.hosts, "hosts", "", "inventory `file`")
+	fs.StringVar(&f.tasks, "tasks", "", "trace `file` of tasks")
+	fs.StringVar(&f.events, "events", "", "`file` of machines that come, go and change; without it hosts stay")
+	fs.Float64Var(&f.options.OvercommitCPU, "overcommit-cpu", DefaultOvercommitCPU, "CPU that hosts offer, as a multiple of what they have")
+	fs.Float64Var(&f.options.OvercommitMemory, "overcommit-memory", DefaultOvercommitMemory, "memory that hosts offer, as a multiple of what they have")
+	fs.StringVar(&f.policy, "policy", string(workload.StrategyBestFit), fmt.Sprintf("placement policy: one of %v", strategies))
+	fs.Uint64Var(&f.options.Seed, "seed", 1, "decides what happens by chance, such as the spread of retries")
+	fs.IntVar(&f.options.Shards, "shards", 0, "shards that the hosts are dealt out to (0: as few as hold them)")
+	fs.DurationVar(&f.options.Start, "start", 10*time.Minute, "start of the trace by its own clock")
+	fs.DurationVar(&f.options.Sample, "sample", 10*time.Second, "time between two samples for utilisation and plot; with --philly 10m unless given")
+	fs.StringVarP(&f.output, "output", "o", "table", "table or json")
+	fs.StringVar(&f.plot, "plot", "", "also draw utilisation, waiting tasks and entitlements over time into this `file` (.svg, .pdf or .png)")
+	f.addSWF(fs)
+	f.addQueue(fs)
+	f.philly.add(fs)
+	cmd.MarkFlagsOneRequired("hosts", "swf", "philly")
+	cmd.MarkFlagsRequiredTogether("hosts", "tasks")
+	cmd.MarkFlagsRequiredTogether("philly", "philly-pools")
+	cmd.MarkFlagsMutuallyExclusive("hosts", "swf", "philly")
+	exclude := func(with string, lists ...[]string) {
+		for _, name := range slices.Concat(lists...) {
+			cmd.MarkFlagsMutuallyExclusive(with, name)
+		}
+	}
+	machines := []string{"events", "overcommit-cpu", "overcommit-memory", "policy", "shards", "start"}
+	sequences, queue := []string{"processors", "sequences", "length"}, []string{"order", "candidates", "backfill", "patience"}
+	exclude("swf", machines, phillyNames, []string{"sample", "plot"})
+	exclude("hosts", sequences, queue, phillyNames)
+	exclude("philly", machines, sequences)
+	return cmd
+}
+
+func longHelp() string {
+	return fmt.Sprintf(`Run replays a trace of a cluster: its hosts, and tasks that come and end, through the scheduler core,
 shards and simulated clusters that a server runs, in virtual time. Nothing is stored.
 
 Priorities 9 and up are the tier production, 0 and 1 the tier free, the rest middle. Each tier is a
@@ -70,50 +118,31 @@ one processor each: every job is a gang of one-processor tasks that starts as a 
 whose queue follows --order, --backfill and --candidates. Each of the --sequences is --length jobs
 long and begins on an empty machine; without --sequences the whole file is one. The report gives
 the mean bounded slowdown, (wait + run time) / max(run time, 10 s), over the jobs of each sequence and
-then over sequences. Where the file has no time asked for, the run time is the estimate.`, DefaultOvercommitCPU, DefaultOvercommitMemory),
-		Example: `  paceline sim run --hosts google2011_machines_t0.csv.gz --tasks google2011_tasks.csv.gz -o json
-  paceline sim run --hosts h.csv --tasks t.csv --events machine_events.csv.gz --plot out.svg
-  paceline sim run --swf lublin_256.swf.gz --processors 256 --order smallest-first --backfill easy --sequences published -o json`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
-	}
-	fs := cmd.Flags()
-	fs.StringVar(&f.hosts, "hosts", "", "inventory `file`")
-	fs.StringVar(&f.tasks, "tasks", "", "trace `file` of tasks")
-	fs.StringVar(&f.events, "events", "", "`file` of machines that come, go and change; without it hosts stay")
-	fs.Float64Var(&f.options.OvercommitCPU, "overcommit-cpu", DefaultOvercommitCPU, "CPU that hosts offer, as a multiple of what they have")
-	fs.Float64Var(&f.options.OvercommitMemory, "overcommit-memory", DefaultOvercommitMemory, "memory that hosts offer, as a multiple of what they have")
-	fs.StringVar(&f.policy, "policy", string(workload.StrategyBestFit), fmt.Sprintf("placement policy: one of %v", strategies))
-	fs.Uint64Var(&f.options.Seed, "seed", 1, "decides what happens by chance, such as the spread of retries")
-	fs.IntVar(&f.options.Shards, "shards", 0, "shards that the hosts are dealt out to (0: as few as hold them)")
-	fs.DurationVar(&f.options.Start, "start", 10*time.Minute, "start of the trace by its own clock")
-	fs.DurationVar(&f.options.Sample, "sample", 10*time.Second, "time between two samples for utilisation and plot")
-	fs.StringVarP(&f.output, "output", "o", "table", "table or json")
-	fs.StringVar(&f.plot, "plot", "", "also draw utilisation, waiting tasks and entitlements over time into this `file` (.svg, .pdf or .png)")
-	f.addSWF(fs)
-	cmd.MarkFlagsOneRequired("hosts", "swf")
-	cmd.MarkFlagsRequiredTogether("hosts", "tasks")
-	for _, name := range []string{"hosts", "tasks", "events", "overcommit-cpu", "overcommit-memory", "policy", "shards", "start", "sample", "plot"} {
-		cmd.MarkFlagsMutuallyExclusive("swf", name)
-	}
-	for _, name := range []string{"processors", "order", "candidates", "backfill", "patience", "sequences", "length"} {
-		cmd.MarkFlagsMutuallyExclusive("hosts", name)
-	}
-	return cmd
+then over sequences. Where the file has no time asked for, the run time is the estimate.
+
+With --philly it runs the GPU jobs of virtual clusters, each a pool that reserves what its hosts have. A job that
+fits a host is one task, a larger one a gang of whole hosts; a job that makes room for others starts anew. Pools are static,
+or elastic and lend what they do not use, or both runs are compared. The report gives how long jobs queue, from arrival to end
+less one run, what they waited for, and what preemption cost. Jobs without a virtual cluster, or larger than theirs, are left out.
+The files have the columns
+  philly        arrival_s, num_gpus, duration_s, vc
+  philly-pools  vc, nodes, gpus_per_node`, DefaultOvercommitCPU, DefaultOvercommitMemory)
 }
 
 // addSWF defines the flags that go with --swf.
 func (f *flags) addSWF(fs *pflag.FlagSet) {
 	fs.StringVar(&f.swf, "swf", "", "workload `file` in the Standard Workload Format, instead of hosts and tasks")
 	fs.IntVar(&f.workload.Processors, "processors", 256, "with --swf: processors of the machine")
-	fs.StringVar(&f.order, "order", respool.OrderPriorityFIFO.String(), "with --swf: order of the queue: priority-fifo, fair-user, smallest-first, shortest-first or express")
-	fs.StringVar(&f.backfill, "backfill", respool.BackfillEASY.String(), "with --swf: easy or none")
-	fs.StringVar(&f.candidates, "candidates", "", "with --swf: order in which work is tried for back-fill (default: as --order)")
-	fs.DurationVar(&f.patience, "patience", 0, "with --swf: how long a job may be passed before the queue waits for it (0: for ever)")
 	fs.StringVar(&f.sequences, "sequences", "all", "with --swf: published (the ten that figures on lublin_256 are published for), all, every:N, or a list of first jobs")
 	fs.IntVar(&f.workload.Length, "length", SequenceLength, "with --swf: jobs of a sequence")
+}
+
+// addQueue defines the flags of queues.
+func (f *flags) addQueue(fs *pflag.FlagSet) {
+	fs.StringVar(&f.order, "order", respool.OrderPriorityFIFO.String(), "with --swf or --philly: order of the queue: priority-fifo, fair-user, smallest-first, shortest-first or express")
+	fs.StringVar(&f.backfill, "backfill", respool.BackfillEASY.String(), "with --swf or --philly: easy or none")
+	fs.StringVar(&f.candidates, "candidates", "", "with --swf or --philly: order in which work is tried for back-fill (default: as --order)")
+	fs.DurationVar(&f.patience, "patience", 0, "with --swf or --philly: how long a job may be passed before the queue waits for it (0: for ever)")
 }
 
 func (f *flags) run(ctx context.Context, out, status io.Writer) error {
@@ -122,6 +151,9 @@ func (f *flags) run(ctx context.Context, out, status io.Writer) error {
 	}
 	if f.swf != "" {
 		return f.runSWF(ctx, out, status)
+	}
+	if f.philly.jobs != "" {
+		return f.runPhilly(ctx, out, status)
 	}
 	began := time.Now()
 	r, err := Run(ctx, f.options)
@@ -178,6 +210,12 @@ func (f *flags) read() (err error) {
 	if ext := filepath.Ext(f.plot); f.plot != "" && !slices.Contains([]string{".svg", ".pdf", ".png"}, ext) {
 		return fmt.Errorf("--plot %s: the name must end in .svg, .pdf or .png", f.plot)
 	}
+	if f.philly.jobs != "" {
+		if err := f.readQueue(); err != nil {
+			return err
+		}
+		return f.philly.read()
+	}
 	f.options.Strategy = workload.Strategy(f.policy)
 	if !slices.Contains(strategies, f.options.Strategy) {
 		return fmt.Errorf("--policy %q: choose one of %v", f.policy, strategies)
@@ -197,7 +235,7 @@ func (f *flags) read() (err error) {
 	return nil
 }
 
-func (f *flags) readSWF() (err error) {
+func (f *flags) readQueue() error {
 	q := &f.workload.Queue
 	var known bool
 	if q.Order, known = respool.ParseOrder(f.order); !known {
@@ -216,6 +254,13 @@ func (f *flags) readSWF() (err error) {
 		q.Patience = respool.MaxQueueTime
 	case f.patience < 0 || f.patience > respool.MaxQueueTime:
 		return fmt.Errorf("--patience %v: it must be from 0 to %v", f.patience, respool.MaxQueueTime)
+	}
+	return nil
+}
+
+func (f *flags) readSWF() (err error) {
+	if err := f.readQueue(); err != nil {
+		return err
 	}
 	if f.workload.Length < 1 {
 		return fmt.Errorf("--length %d: a sequence has at least one job", f.workload.Length)

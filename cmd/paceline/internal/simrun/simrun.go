@@ -29,11 +29,11 @@ const origin = time.Hour
 
 // Bounds of a run.
 const (
-	MaxOvercommit = 10.0
-	MaxShards     = 64
-	// MinSample is the shortest time between two samples; it also bounds their number, to MaxSamples.
-	MinSample  = 100 * time.Millisecond
-	MaxSamples = 1 << 20
+	maxOvercommit = 10.0
+	maxShards     = 64
+	// minSample is the shortest time between two samples; it also bounds their number, to maxSamples.
+	minSample  = 100 * time.Millisecond
+	maxSamples = 1 << 20
 	// maxRounds bounds what may happen at one moment of virtual time.
 	maxRounds = 1 << 20
 	// maxEvents bounds the events of one Step, as the engine's loop does.
@@ -88,8 +88,8 @@ func (o *Options) Validate() error {
 		o.Shards = fewest
 	}
 	for _, f := range []float64{o.OvercommitCPU, o.OvercommitMemory} {
-		if !(f >= 1 && f <= MaxOvercommit) {
-			return fmt.Errorf("over-commitment by %v: it must be from 1 to %v", f, MaxOvercommit)
+		if !(f >= 1 && f <= maxOvercommit) {
+			return fmt.Errorf("over-commitment by %v: it must be from 1 to %v", f, maxOvercommit)
 		}
 	}
 	switch {
@@ -99,12 +99,12 @@ func (o *Options) Validate() error {
 		return errors.New("the trace has no task: give it one at least")
 	case !slices.Contains(strategies, o.Strategy):
 		return fmt.Errorf("policy %q is unknown: choose one of %v", o.Strategy, strategies)
-	case o.Shards < fewest || o.Shards > MaxShards || o.Shards > len(o.Hosts):
-		return fmt.Errorf("%d shards for %d hosts: a shard has from 1 to %d hosts, and there are at most %d", o.Shards, len(o.Hosts), shard.MaxRows, MaxShards)
+	case o.Shards < fewest || o.Shards > maxShards || o.Shards > len(o.Hosts):
+		return fmt.Errorf("%d shards for %d hosts: a shard has from 1 to %d hosts, and there are at most %d", o.Shards, len(o.Hosts), shard.MaxRows, maxShards)
 	case o.Start < 0 || o.Start > time.Duration(math.MaxInt64)/4:
 		return fmt.Errorf("start %v: it must not be negative", o.Start)
-	case o.Sample < MinSample || (o.lastWord()-o.startMicros())/o.Sample.Microseconds() >= MaxSamples:
-		return fmt.Errorf("a sample every %v is too many: take one every %v at most, and %d in all", o.Sample, MinSample, MaxSamples)
+	case o.Sample < minSample || (o.lastWord()-o.startMicros())/o.Sample.Microseconds() >= maxSamples:
+		return fmt.Errorf("a sample every %v is too many: take one every %v at most, and %d in all", o.Sample, minSample, maxSamples)
 	}
 	return nil
 }

@@ -222,7 +222,7 @@ func TestCommandDraws(t *testing.T) {
 func TestCommandRefuses(t *testing.T) {
 	t.Parallel()
 	cases := []struct{ args, want string }{
-		{"", "at least one of the flags in the group [hosts swf] is required"},
+		{"", "at least one of the flags in the group [hosts swf philly] is required"},
 		{"-o yaml", `--output "yaml"`},
 		{"--plot out.gif", "must end in .svg"},
 		{"--policy random", `--policy "random": choose one of`},

@@ -18,8 +18,8 @@ import (
 const (
 	maxSWFJobs    = 1 << 20
 	maxSWFSeconds = int64(10 * 365 * 24 * 3600)
-	// MaxProcessors bounds the machine: a gang of all of it must be one that the scheduler takes.
-	MaxProcessors = scheduler.MaxGang
+	// maxProcessors bounds the machine: a gang of all of it must be one that the scheduler takes.
+	maxProcessors = scheduler.MaxGang
 )
 
 // swfFields is how many fields a line of the format has.

@@ -71,8 +71,8 @@ type SWFSequence struct {
 // RunSWF runs each sequence by itself on an empty machine: a host per processor, a job a gang of one-processor tasks, all in one pool that
 // is entitled to everything.
 func RunSWF(ctx context.Context, o SWFOptions) (*SWFReport, error) {
-	if o.Processors < 1 || o.Processors > MaxProcessors {
-		return nil, fmt.Errorf("%d processors: give a machine 1 to %d", o.Processors, MaxProcessors)
+	if o.Processors < 1 || o.Processors > maxProcessors {
+		return nil, fmt.Errorf("%d processors: give a machine 1 to %d", o.Processors, maxProcessors)
 	}
 	q := o.Queue.WithDefaults()
 	r := &SWFReport{Processors: o.Processors, Order: q.Order.String(), Backfill: q.Backfill.String(), Candidates: q.Candidates.String()}
