@@ -40,13 +40,13 @@ type cell struct {
 	stepping  bool
 	pending   []commit // Steps that are not durable, in order
 	writing   bool
-	wakes     int                       // arming of the timer that counts
-	followed  *scheduler.Image          // what the groups that Step returned amount to
-	sinceFull int                       // Steps since the whole state was compared with followed
-	stale     bool                      // some of them wrote
-	before    map[workload.PoolID]books // after the last Step
-	parties   map[party]resource.Vector // as before
-	charged   charges                   // after the last Step
+	wakes     int                         // arming of the timer that counts
+	followed  *scheduler.Image            // what the groups that Step returned amount to
+	sinceFull int                         // Steps since the whole state was compared with followed
+	stale     bool                        // some of them wrote
+	before    map[workload.PoolID]books   // after the last Step
+	parties   map[partyOf]resource.Vector // as before
+	charged   charges                     // after the last Step
 
 	skew int64 // of the wall clock; it outlives the process
 }
@@ -98,7 +98,7 @@ func (c *cell) start() {
 	jobs, _ := state.Reader().Jobs(0, 1<<20, scheduler.JobFilter{})
 	sums, charged := c.addUp(state.Reader(), jobs)
 	c.before, c.charged = byPool(state.Reader().Pools("/"), sums), charged
-	c.parties = c.countParties(state.Reader(), jobs)
+	c.parties = ofLeaves(state.Reader().Pools("/"), c.countParties(state.Reader(), jobs))
 	for _, cl := range w.clusters {
 		cl.attach()
 	}

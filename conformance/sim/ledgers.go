@@ -19,6 +19,7 @@ type party struct {
 // may grow beyond its bound; what was bounded anew under running work may stay.
 func (c *cell) checkLedgers(reader scheduler.Reader, jobs []scheduler.JobView, pools []scheduler.PoolView) {
 	now := c.countParties(reader, jobs)
+	was := c.partiesNow(pools)
 	for n := range pools {
 		p := &pools[n]
 		if p.Path == "/" {
@@ -29,7 +30,7 @@ func (c *cell) checkLedgers(reader scheduler.Reader, jobs []scheduler.JobView, p
 			c.w.fail(CheckPools, "pool %s says that revocable work uses %v; its instances hold %v", p.Path, p.Revocable.Usage, now[slack])
 		}
 		for k, used := range now[slack] {
-			if leaf(pools, p.Path) && used > c.parties[slack][k] && used > p.Revocable.Entitlement[k] {
+			if leaf(pools, p.Path) && used > was[slack][k] && used > p.Revocable.Entitlement[k] {
 				c.w.fail(CheckPools, "revocable work of pool %s grew to %d of kind %d, over its %d of the slack", p.Path, used, k, p.Revocable.Entitlement[k])
 			}
 		}
@@ -39,13 +40,13 @@ func (c *cell) checkLedgers(reader scheduler.Reader, jobs []scheduler.JobView, p
 				c.w.fail(CheckPools, "pool %s says that %s uses %v; his instances hold %v", p.Path, u.Owner, u.Usage, now[who])
 			}
 			for k, used := range now[who] {
-				if limit := p.Pool.UserLimit.Of(resource.Kind(k)); used > c.parties[who][k] && limit != respool.Unlimited && used > limit {
+				if limit := p.Pool.UserLimit.Of(resource.Kind(k)); used > was[who][k] && limit != respool.Unlimited && used > limit {
 					c.w.fail(CheckPools, "%s grew to %d of kind %d in pool %s, over his limit of %d", u.Owner, used, k, p.Path, limit)
 				}
 			}
 		}
 	}
-	c.parties = now
+	c.parties = ofLeaves(pools, now)
 }
 
 func (c *cell) countParties(reader scheduler.Reader, jobs []scheduler.JobView) map[party]resource.Vector {
@@ -71,6 +72,45 @@ func (c *cell) countParties(reader scheduler.Reader, jobs []scheduler.JobView) m
 		for path := j.PoolPath; path != ""; path = path[:strings.LastIndexByte(path, '/')] {
 			who.path = path
 			sums[who] = sums[who].Add(held)
+		}
+	}
+	return sums
+}
+
+// partyOf is a party in a leaf, wherever that stands.
+type partyOf struct {
+	pool      workload.PoolID
+	owner     string
+	revocable bool
+}
+
+func ofLeaves(pools []scheduler.PoolView, sums map[party]resource.Vector) map[partyOf]resource.Vector {
+	out := map[partyOf]resource.Vector{}
+	ids := map[string]workload.PoolID{}
+	for n := range pools {
+		if leaf(pools, pools[n].Path) {
+			ids[pools[n].Path] = pools[n].Pool.ID
+		}
+	}
+	for who, sum := range sums {
+		if id, ok := ids[who.path]; ok {
+			out[partyOf{id, who.owner, who.revocable}] = sum
+		}
+	}
+	return out
+}
+
+// partiesNow sums what parties held up along the tree of now: work that moved with its pool is no growth.
+func (c *cell) partiesNow(pools []scheduler.PoolView) map[party]resource.Vector {
+	paths := map[workload.PoolID]string{}
+	for n := range pools {
+		paths[pools[n].Pool.ID] = pools[n].Path
+	}
+	sums := map[party]resource.Vector{}
+	for who, held := range c.parties {
+		for path := paths[who.pool]; path != "" && path != "/"; path = path[:strings.LastIndexByte(path, '/')] {
+			key := party{path: path, owner: who.owner, revocable: who.revocable}
+			sums[key] = sums[key].Add(held)
 		}
 	}
 	return sums
