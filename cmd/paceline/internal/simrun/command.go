@@ -164,7 +164,7 @@ func (f *flags) run(ctx context.Context, out, status io.Writer) error {
 	fmt.Fprintf(status, "%.1f s, %.0f times real time, %.0f placements per second, %.0f MiB at the peak\n",
 		took, r.Seconds/took, float64(r.Placements)/took, peakMiB())
 	if f.plot != "" {
-		if err := WritePlot(f.plot, r); err != nil {
+		if err := writePlot(f.plot, r); err != nil {
 			return err
 		}
 	}

@@ -27,9 +27,9 @@ const (
 	plotHeight = 24 * vg.Centimeter
 )
 
-// WritePlot draws utilisation, waiting tasks, and entitlement with usage of each tier's pool over time, one below the other. The file's
+// writePlot draws utilisation, waiting tasks, and entitlement with usage of each tier's pool over time, one below the other. The file's
 // extension names the format.
-func WritePlot(path string, r *Report) (err error) {
+func writePlot(path string, r *Report) (err error) {
 	panels := []*plot.Plot{
 		panel("Requested by live tasks", "% of capacity"), panel("Waiting tasks", "tasks"),
 		panel("CPU by pool: entitlement (line) and usage (dashes)", "% of capacity"),
