@@ -11,9 +11,9 @@ import (
 	"github.com/paceline-sched/paceline/core/estimate"
 )
 
-// EstimateError compares the starts that were foretold when jobs came with their true ones. Jobs that start at once are not counted: nobody
+// estimateError compares the starts that were foretold when jobs came with their true ones. Jobs that start at once are not counted: nobody
 // asks when they will.
-type EstimateError struct {
+type estimateError struct {
 	Basis string `json:"basis"`
 	// Jobs were given an estimate on this basis, of Waited that had to wait.
 	Jobs   int `json:"jobs"`
@@ -64,11 +64,11 @@ func (e *errorsOf) add(told, came, started int64) {
 	}
 }
 
-func (e *estimates) report() []EstimateError {
-	var list []EstimateError
+func (e *estimates) report() []estimateError {
+	var list []estimateError
 	for basis := estimate.RunTimes; basis <= estimate.AtPace; basis++ {
 		of := &e.by[basis]
-		r := EstimateError{Basis: basis.String(), Jobs: len(of.errors), Waited: e.waited}
+		r := estimateError{Basis: basis.String(), Jobs: len(of.errors), Waited: e.waited}
 		if n := len(of.errors); n > 0 {
 			slices.SortFunc(of.errors, cmp.Compare)
 			sum := 0.0
@@ -85,7 +85,7 @@ func (e *estimates) report() []EstimateError {
 	return list
 }
 
-func writeEstimates(w io.Writer, list []EstimateError) {
+func writeEstimates(w io.Writer, list []estimateError) {
 	fmt.Fprintln(w, "\nSTART FORETOLD BY\tJOBS\tOF WAITED\tMEAN ERROR s\tMEDIAN\tERROR / WAIT\tLATE %")
 	for i := range list {
 		e := &list[i]

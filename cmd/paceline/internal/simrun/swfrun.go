@@ -48,7 +48,7 @@ type SWFReport struct {
 	Steps       int           `json:"steps"`
 	Sequences   []SWFSequence `json:"sequences"`
 	// Estimates are the errors of the starts foretold at submission, by basis.
-	Estimates []EstimateError `json:"estimates"`
+	Estimates []estimateError `json:"estimates"`
 
 	estimates  estimates
 	seconds    float64
