@@ -468,6 +468,9 @@ func (w *world) submit(verb string, a arguments) string {
 			Needs: resource.Vector{resource.CPU: a.number(w, "cpu", 100), resource.Memory: a.number(w, "mem", 0), resource.GPU: a.number(w, "gpu", 0)},
 		},
 	}
+	if a.named["preempted"] == "kill" {
+		spec.OnPreemption = workload.PreemptKill
+	}
 	if a.has("checked") {
 		spec.Template.Health = &workload.HealthCheck{Exec: []string{"true"}}
 	}

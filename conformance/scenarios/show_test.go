@@ -70,6 +70,9 @@ func (w *world) showTasks(name string) string {
 		if t.Reason != workload.ReasonNone {
 			fmt.Fprintf(&out, " (%s)", t.Reason)
 		}
+		if t.Reason == workload.ReasonPreempted && t.Message != "" {
+			fmt.Fprintf(&out, " %q", t.Message)
+		}
 		if t.State == workload.InstanceBackingOff && t.NotBefore > w.now {
 			fmt.Fprintf(&out, " in %v", time.Duration(t.NotBefore-w.now).Round(10*time.Millisecond))
 		}

@@ -21,7 +21,7 @@ type packageRule struct {
 // any run be recorded, replayed and simulated.
 var pureSet = []string{
 	"core/resource", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/shard",
-	"core/disruption", "core/estimate", "core/lifecycle", "core/usage", "core/scheduler", "federation/directory", "federation/router",
+	"core/preemption", "core/disruption", "core/estimate", "core/lifecycle", "core/usage", "core/scheduler", "federation/directory", "federation/router",
 }
 
 var packageRules = []packageRule{
@@ -42,7 +42,7 @@ var packageRules = []packageRule{
 		"core/scheduler",
 		[]string{
 			"core/resource", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/driver", "core/shard",
-			"core/disruption", "core/estimate", "core/lifecycle", "core/usage",
+			"core/preemption", "core/disruption", "core/estimate", "core/lifecycle", "core/usage",
 		},
 		"joins the pure packages; storage, wire and clocks are the engine's",
 	},

@@ -71,6 +71,8 @@ type Ending struct {
 	Reason     workload.Reason
 	Failures   uint32 // counted so far, this one not included
 	MaxRetries uint32
+	// OnPreemption says what becomes of an instance whose run made room for others.
+	OnPreemption workload.PreemptionAction
 }
 
 // Verdict is what an ended run makes of its instance.
@@ -89,6 +91,8 @@ type Verdict struct {
 //	FAILED                    BACKING_OFF while retries   BACKING_OFF
 //	                          are left, else FAILED
 //	KILLED for a restart      PENDING                     PENDING
+//	PREEMPTED, on_preemption  FAILED                      FAILED
+//	  is kill
 //	KILLED, LOST, PREEMPTED   BACKING_OFF, not counted    BACKING_OFF, not counted
 //	  by anything else
 func After(e Ending) Verdict {
@@ -98,6 +102,8 @@ func After(e Ending) Verdict {
 		return Verdict{State: workload.InstanceDone}
 	case batch && failed && e.Failures >= e.MaxRetries:
 		return Verdict{State: workload.InstanceFailed, Counts: true, Reason: workload.ReasonNoRetriesLeft}
+	case e.State == workload.RunPreempted && e.OnPreemption == workload.PreemptKill:
+		return Verdict{State: workload.InstanceFailed, Reason: e.Reason}
 	case e.Reason == workload.ReasonRestartRequested && !failed && e.State != workload.RunSucceeded:
 		return Verdict{State: workload.InstancePending, Reason: e.Reason}
 	}

@@ -91,6 +91,7 @@ func TestAfterIsItsTable(t *testing.T) {
 			t.Errorf("%s gives %s, KILLED gives %s", state, r, other)
 		}
 	}
+	dropped := row(Ending{State: workload.RunPreempted, Reason: workload.ReasonPreempted, OnPreemption: workload.PreemptKill})
 	batch, service, _ := strings.Cut(retried, " ")
 	given, service2, _ := strings.Cut(spent, " ")
 	if service != service2 {
@@ -102,6 +103,8 @@ func TestAfterIsItsTable(t *testing.T) {
 		"FAILED " + batch + " while retries " + service,
 		"are left, else " + given,
 		"KILLED for a restart " + row(Ending{State: workload.RunKilled, Reason: workload.ReasonRestartRequested}),
+		"PREEMPTED, on_preemption " + dropped,
+		"is kill",
 		"KILLED, LOST, PREEMPTED " + other,
 		"by anything else",
 	}, "\n")

@@ -19,6 +19,7 @@ func (s *State) cycle() {
 		s.enroll()
 	}
 	s.dispatch()
+	s.sendPleas()
 }
 
 // stir marks a pool whose head may have become admissible.
@@ -41,6 +42,7 @@ func (s *State) enroll() {
 				j.counted = 0
 				continue
 			}
+			s.reviewPledges(j)
 			s.renew(j)
 			s.updateDemand(j)
 			s.updateEntries(j)

@@ -276,6 +276,9 @@ func (s *State) loadTask(j *job, r *TaskRecord) error {
 		s.occupy(j, t, &class.class.Needs, true)
 		s.meter(j, j.Created) // a new account counts from before the first of them
 		s.hold(class, t, true)
+		if t.dying() {
+			s.queueOf(j.spec).die(&class.class.Needs, true)
+		}
 		if t.runState == workload.RunPlaced {
 			t.host.expect(true)
 		}

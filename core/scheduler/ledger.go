@@ -27,6 +27,8 @@ type poolQueue struct {
 	demand  respool.Demand
 	parts   map[partKey]*respool.Demand // of demand
 	changed bool                        // demand differs from what the tree was told
+	running []*job                      // those with live runs, in no order
+	dying   resource.Vector             // of the usage: by runs that make room for others and have not ended yet
 	// onClusters is what its live runs hold in each cluster, by name.
 	onClusters map[string]resource.Vector
 

@@ -263,7 +263,7 @@ func (s *State) workPlaced(sh *shardState, w *placeWork, r *shard.PlaceResult) {
 		rest = rest[1:]
 	}
 	if len(r.Assignments) > 0 {
-		p.class.delay = 0
+		p.class.fed()
 	}
 	if len(rest) > 0 {
 		p.instances = rest
@@ -306,7 +306,7 @@ func (s *State) gangPlaced(sh *shardState, w *placeWork, results []shard.PlaceRe
 		return
 	}
 	for n := range results {
-		w.parts[n].class.delay = 0
+		w.parts[n].class.fed()
 		for m, i := range w.parts[n].instances {
 			a := &results[n].Assignments[m]
 			s.bindRun(w.job, i, s.hosts[a.Host], a)
@@ -336,7 +336,8 @@ func (p *placePart) noteRefusal(r *shard.PlaceResult) {
 	}
 }
 
-// refused settles work that no shard took: it is PENDING again, eats no entitlement, and asks again when there is a chance.
+// refused settles work that no shard took: others make room for it, or it is PENDING again, eats no entitlement, and asks again when there is
+// a chance.
 func (s *State) refused(w *placeWork) {
 	if w.plan != nil {
 		s.planRefused(w)
@@ -345,7 +346,7 @@ func (s *State) refused(w *placeWork) {
 	switch {
 	case w.gather != nil: // the shard that it was to ask is gone
 		s.scatter(w.gather)
-	case !s.mayGather(w):
+	case !s.mayGather(w) && !s.ask(w):
 		s.refuse(w)
 	}
 }
@@ -405,7 +406,8 @@ func (s *State) retryClass(c *jobClass) {
 	}
 	sameHosts := c.hostsSeen == s.hostEpoch
 	nothingNew := sameHosts && c.freedSeen == s.freed && s.now-c.blockedAt < int64(unconditionalRetry)
-	if !c.held && (nothingNew || (c.neverFits && sameHosts)) {
+	mayPress := s.mayAsk(c) && len(s.victimsBetween().Jobs) > 0 // others may have to make room
+	if !c.held && (nothingNew && !mayPress || (c.neverFits && sameHosts)) {
 		// The longer it has waited in vain, the more seldom it looks: a cell full of blocked classes must not be busy with looking.
 		waited := time.Duration(s.now - c.blockedAt)
 		c.retryAt = s.now + int64(min(max(c.delay, waited/2, retryDelay(0)), longestRetry))

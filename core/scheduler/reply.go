@@ -21,6 +21,7 @@ func (s *State) attachShard(e ShardAttached) {
 		s.shards = slices.Insert(s.shards, at, sh)
 	}
 	s.abandonBatches(sh)
+	s.abandonPreemption(sh, true)
 	sh.ready, sh.message = false, "waiting for its inventory"
 	sh.epoch = shard.Epoch{Cell: s.epoch, Shard: sh.epoch.Shard + 1}
 	sh.launches, sh.kills, sh.acks, sh.releases = nil, nil, nil, nil
@@ -52,7 +53,8 @@ func (s *State) replay(sh *shardState, send func(shard.Message)) {
 				continue
 			}
 			bound = append(bound, shard.BoundRun{
-				Run: j.runID(uint32(i)), Host: t.host.ID, Class: j.classOf(uint32(i)).class, Devices: t.devices, Ports: t.ports(), State: t.runState,
+				Run: j.runID(uint32(i)), Host: t.host.ID, Class: j.classOf(uint32(i)).class, Devices: t.devices, Ports: t.ports(), Started: t.started,
+				State: t.runState,
 			})
 			if len(bound) == replayChunk {
 				send(shard.Replay{Epoch: sh.epoch, Bound: bound})
@@ -84,10 +86,15 @@ func (s *State) reply(e ShardReplied) {
 	case shard.NotReady:
 		sh.ready, sh.message = false, r.Reason
 		s.abandonBatches(sh)
+		s.abandonPreemption(sh, false)
 	case shard.Hosts:
 		s.hostsChanged(sh, &r)
 	case shard.Placed:
 		s.placed(sh, &r)
+	case shard.Pledged:
+		s.pledged(sh, &r)
+	case shard.PledgeReady:
+		s.pledgesReady(sh, &r)
 	case shard.RunStatus:
 		s.status(sh, &r.Status)
 	case shard.RunsMissing:
@@ -255,6 +262,7 @@ func (s *State) hostGone(sh *shardState, id workload.HostID) {
 	if h.shard != nil {
 		h.shard.hosts--
 	}
+	s.dropPledgesOn(h.ID)
 	had := available(&h.HostRecord)
 	h.Present, h.Since = false, s.now
 	h.Summary.Ready = false

@@ -133,7 +133,11 @@ func (s *State) runEnded(j *job, i uint32, st *driver.Status) {
 		}
 	}
 	t.exitCode = st.ExitCode
-	t.setExtra(t.ports(), st.Message, st.Signal)
+	message := st.Message
+	if t.dying() && t.extra != nil {
+		message = t.extra.message // for whom it made room says more than that it was killed
+	}
+	t.setExtra(t.ports(), message, st.Signal)
 	if t.started != 0 && s.now-t.started >= int64(lifecycle.StableAfter) {
 		t.attempts = 0
 	}
@@ -153,6 +157,7 @@ func (s *State) settle(j *job, i uint32, end workload.RunState, reason workload.
 	default:
 		v := lifecycle.After(lifecycle.Ending{
 			Kind: j.spec.Kind, State: end, Reason: reason, Failures: t.failures, MaxRetries: j.spec.Retry.MaxRetries,
+			OnPreemption: j.spec.OnPreemption,
 		})
 		if v.Counts {
 			t.failures++

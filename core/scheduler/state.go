@@ -6,6 +6,7 @@ import (
 
 	"github.com/paceline-sched/paceline/core/admission"
 	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/preemption"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/shard"
@@ -55,6 +56,9 @@ type Config struct {
 	JobRetention time.Duration
 	// IdempotencyWindow is how long a repeated call finds its first answer. Default 24 h.
 	IdempotencyWindow time.Duration
+	// PreemptionsPerSecond bounds the runs that make room for others, with bursts of a second's worth. Default 500; range 1 to 100,000. More lets
+	// a cell follow a shift of demand faster, and lose more work to one that does not last.
+	PreemptionsPerSecond int
 }
 
 // WithDefaults fills zero fields.
@@ -69,6 +73,9 @@ func (c Config) WithDefaults() Config {
 	set(&c.KillResend, 15*time.Second)
 	set(&c.JobRetention, 24*time.Hour)
 	set(&c.IdempotencyWindow, 24*time.Hour)
+	if c.PreemptionsPerSecond == 0 {
+		c.PreemptionsPerSecond = 500
+	}
 	if c.Cell == "" {
 		c.Cell = "default"
 	}
@@ -80,6 +87,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.EntitlementPeriod < 10*time.Millisecond || c.EntitlementPeriod > time.Second:
 		return fmt.Errorf("entitlement period %v is out of range: use 10ms to 1s", c.EntitlementPeriod)
+	case c.PreemptionsPerSecond < 1 || c.PreemptionsPerSecond > 100_000:
+		return fmt.Errorf("%d preemptions a second are out of range: use 1 to 100000", c.PreemptionsPerSecond)
 	case c.JobRetention < time.Second:
 		return fmt.Errorf("job retention %v is too short: use at least 1s", c.JobRetention)
 	case c.LaunchTimeout < time.Second || c.KillResend < time.Second || c.IdempotencyWindow < time.Second:
@@ -134,6 +143,8 @@ type State struct {
 	outboxed      int // tasks in outbox
 
 	accounts accounting
+	press    pressure
+	ranker   preemption.Ranker
 
 	idempotency map[IdempotencyKey]*IdempotencyRecord
 	steps       uint64
@@ -177,6 +188,8 @@ type job struct {
 	byRun     [workload.NumRunStates]uint32
 	healthy   uint32
 	live      uint32 // runs that hold resources
+	slot      int    // in poolQueue.running, while live
+	pledged   []*pledgedWork
 	counted   int    // what it added to State.pending
 	dirty     uint32 // index+1 into State.dirty
 	isMoved   bool
@@ -234,6 +247,11 @@ type jobClass struct {
 	hostsSeen uint64
 	refusal   placement.Reasons // of all shards together
 	neverFits bool
+	// What it has to do with preemption.
+	starvedAt int64 // since when every shard refuses it; 0: they do not
+	askAt     int64 // when it may ask for others' room again
+	askDelay  time.Duration
+	asking    bool // room is asked for or pledged
 	held      bool // blocked because its gang failed: the timer alone decides
 }
 
@@ -289,6 +307,7 @@ type shardState struct {
 	message  string
 	hosts    int             // present
 	free     resource.Vector // capacity of its ready hosts less what its live runs hold: an estimate for routing
+	asked    bool            // a Preempt message is unanswered
 	inFlight int             // Place messages unanswered
 	unheard  int             // of its hosts together
 
@@ -310,6 +329,8 @@ func New(cfg Config) *State {
 		hosts:       map[workload.HostID]*hostState{},
 		clusters:    map[string]resource.Vector{},
 		batches:     map[uint64]*batch{},
+		press:       pressure{asked: map[uint64]*question{}, works: map[uint64]*pledgedWork{}, pledges: map[pledgeKey]*pledge{}},
+		ranker:      preemption.ByOverage{},
 		accounts:    newAccounting(),
 		idempotency: map[IdempotencyKey]*IdempotencyRecord{},
 		dirtyHosts:  map[workload.HostID]int{},

@@ -136,13 +136,27 @@ func (t *task) charges() bool {
 	return t.state == workload.InstanceAdmitted || t.runState.Traits().Charges
 }
 
+// dying reports whether an instance's run makes room for other work and has not ended yet.
+func (t *task) dying() bool {
+	return t.runState == workload.RunKilling && t.reason == workload.ReasonPreempted
+}
+
+// die keeps what of a pool's usage is on its way out.
+func (q *poolQueue) die(needs *resource.Vector, on bool) {
+	if on {
+		q.dying = q.dying.Add(*needs)
+		return
+	}
+	q.dying = q.dying.Sub(*needs)
+}
+
 // set moves an instance to a state. It is the only place that does, so that counts, ledgers and records follow by
 // construction.
 func (s *State) set(j *job, i uint32, state workload.InstanceState, run workload.RunState, reason workload.Reason) {
 	t := &j.tasks[i]
 	class := j.classOf(i)
 	charged, live, wasHealthy := t.charges(), t.runState.Live(), t.healthy && t.runState == workload.RunRunning
-	wasPlaced := t.runState == workload.RunPlaced
+	wasPlaced, wasDying := t.runState == workload.RunPlaced, t.dying()
 	silent := run == t.runState && (state == workload.InstanceAdmitted || t.state == workload.InstanceAdmitted) &&
 		(state == workload.InstancePending || t.state == workload.InstancePending)
 	ended := run.Traits().Terminal && live
@@ -171,6 +185,9 @@ func (s *State) set(j *job, i uint32, state workload.InstanceState, run workload
 	if now := run.Live(); now != live {
 		s.occupy(j, t, &class.class.Needs, now)
 		s.hold(class, t, now)
+	}
+	if now := t.dying(); now != wasDying {
+		s.queueOf(j.spec).die(&class.class.Needs, now)
 	}
 	if now := run == workload.RunPlaced; now != wasPlaced {
 		t.host.expect(now)
@@ -212,7 +229,11 @@ func (j *job) countHealthy(was, is bool) {
 func (s *State) occupy(j *job, t *task, needs *resource.Vector, on bool) {
 	h := t.host
 	if on {
-		j.live++
+		if j.live++; j.live == 1 {
+			q := s.queueOf(j.spec)
+			j.slot = len(q.running)
+			q.running = append(q.running, j)
+		}
 		s.live++
 		s.used = s.used.Add(*needs)
 		h.used = h.used.Add(*needs)
@@ -223,7 +244,9 @@ func (s *State) occupy(j *job, t *task, needs *resource.Vector, on bool) {
 		}
 		return
 	}
-	j.live--
+	if j.live--; j.live == 0 {
+		s.queueOf(j.spec).leaves(j)
+	}
 	s.live--
 	s.used = s.used.Sub(*needs)
 	h.used = h.used.Sub(*needs)
@@ -233,6 +256,14 @@ func (s *State) occupy(j *job, t *task, needs *resource.Vector, on bool) {
 	if h.shard != nil {
 		h.shard.free = h.shard.free.Add(*needs)
 	}
+}
+
+// leaves takes a job out of those with live runs.
+func (q *poolQueue) leaves(j *job) {
+	last := q.running[len(q.running)-1]
+	q.running[j.slot], last.slot = last, j.slot
+	q.running[len(q.running)-1] = nil
+	q.running = q.running[:len(q.running)-1]
 }
 
 // expect notes that a run on the host waits for its first status, or does no more.

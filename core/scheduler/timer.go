@@ -14,11 +14,13 @@ const (
 	timerExpiry // of an ended job
 	timerErase  // of a job that has expired, in the Step after that
 	timerIdempotency
-	timerRetry // a refused class may ask again
-	timerRenew // a rolling restart has more instances to look at
-	timerBatch // a batch without its answer
-	timerHost  // a host that left may be forgotten
-	timerQueue // somebody in a queue loses patience
+	timerRetry    // a refused class may ask again
+	timerRenew    // a rolling restart has more instances to look at
+	timerBatch    // a batch without its answer
+	timerQuestion // a shard was asked for others' room
+	timerPledge   // room was pledged, and those who were to leave it may be in no state to
+	timerHost     // a host that left may be forgotten
+	timerQueue    // somebody in a queue loses patience
 	timerGather
 )
 
@@ -162,6 +164,10 @@ func (s *State) fireTimers() {
 			s.batchTimedOut(t.batch)
 		case timerGather:
 			s.gatherTimedOut(t.gather)
+		case timerQuestion:
+			s.questionTimedOut(t.batch)
+		case timerPledge:
+			s.pledgeTimedOut(t.batch)
 		case timerHost:
 			s.forgetHost(t.host)
 		case timerQueue:

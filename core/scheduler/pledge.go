@@ -1,0 +1,302 @@
+package scheduler
+
+import (
+	"slices"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+type pledgeKey struct {
+	shard shard.ID
+	lease shard.Lease
+}
+
+// pledge is room on a host that one admitted instance gets when it is free.
+type pledge struct {
+	work     *pledgedWork
+	class    *jobClass
+	instance uint32
+	room     shard.Assignment
+	ready    bool
+}
+
+// pledgedWork is the pledges of one answer: a gang's start together, loners each by itself.
+type pledgedWork struct {
+	id    uint64
+	shard *shardState
+	place *placeWork
+	list  []*pledge
+}
+
+// pledged takes the answer to one question.
+func (s *State) pledged(sh *shardState, r *shard.Pledged) {
+	q, ok := s.press.asked[r.Batch]
+	parts := 0
+	if ok {
+		for _, in := range q.list {
+			parts += len(in.work.parts)
+		}
+	}
+	if !ok || q.shard != sh || parts != len(r.Results) {
+		for n := range r.Results {
+			sh.takeBack(r.Results[n].Pledges)
+		}
+		return
+	}
+	delete(s.press.asked, r.Batch)
+	sh.asked = false
+	at := 0
+	for _, in := range q.list {
+		n := len(in.work.parts)
+		s.answered(sh, in, r.Results[at:at+n])
+		at += n
+	}
+}
+
+func (sh *shardState) takeBack(pledges []shard.Pledge) {
+	for n := range pledges {
+		if pledges[n].Lease != 0 {
+			sh.releases = append(sh.releases, pledges[n].Lease)
+		}
+	}
+}
+
+// answered judges what a shard proposes for one piece of work: nothing of it is taken on trust.
+func (s *State) answered(sh *shardState, in *plea, results []shard.PledgeResult) {
+	if s.outlived(in.work) || !s.wanted(in.work) {
+		for n := range results {
+			sh.takeBack(results[n].Pledges)
+		}
+		s.closePlea(in)
+		if !s.outlived(in.work) {
+			for n := range in.work.parts {
+				s.unadmit(in.work.job, in.work.parts[n].instances)
+			}
+		}
+		return
+	}
+	h := s.hear(in)
+	list, rest := s.choose(sh, h, in, results)
+	if len(list) == 0 || in.work.together && rest > 0 {
+		for n := range results {
+			sh.takeBack(results[n].Pledges)
+		}
+		s.notHere(sh, in)
+		return
+	}
+	for n := range results { // of those that were not chosen
+		for m := range results[n].Pledges {
+			p := &results[n].Pledges[m]
+			if !slices.ContainsFunc(list, func(o *pledge) bool { return o.room.Lease == p.Lease }) {
+				sh.takeBack(results[n].Pledges[m : m+1])
+			}
+		}
+	}
+	s.closePlea(in)
+	h.carryOut()
+	s.keepPledges(sh, in, list, h.patience())
+	s.refuseRest(in.work, list)
+}
+
+// wanted reports whether all that starts together, or any loner, still waits.
+func (s *State) wanted(w *placeWork) bool {
+	some, all := false, true
+	for n := range w.parts {
+		for _, i := range w.parts[n].instances {
+			admitted := w.job.tasks[i].state == workload.InstanceAdmitted
+			some, all = some || admitted, all && admitted
+		}
+	}
+	return all || some && !w.together
+}
+
+// choose gives instances to the pledges whose victims may go, and says how many instances got none.
+func (s *State) choose(sh *shardState, h *hearing, in *plea, results []shard.PledgeResult) (list []*pledge, rest int) {
+	for n := range in.work.parts {
+		part := &in.work.parts[n]
+		waiting := slices.DeleteFunc(slices.Clone(part.instances), func(i uint32) bool {
+			return in.work.job.tasks[i].state != workload.InstanceAdmitted
+		})
+		for m := range results[n].Pledges {
+			p := &results[n].Pledges[m]
+			host := s.hosts[p.Host]
+			if len(waiting) == 0 || host == nil || host.shard != sh || (in.work.host != nil && in.work.host != host) || !h.all(p.Victims) {
+				continue
+			}
+			list = append(list, &pledge{class: part.class, instance: waiting[0], room: p.Assignment})
+			waiting = waiting[1:]
+		}
+		rest += len(waiting)
+	}
+	return list, rest
+}
+
+// all takes the victims of one pledge in, or none of them.
+func (h *hearing) all(victims []workload.RunID) bool {
+	before := len(h.doomed)
+	for _, id := range victims {
+		if !h.admit(id) {
+			h.forget(before)
+			return false
+		}
+	}
+	return true
+}
+
+// forget lets off who was admitted after the first n.
+func (h *hearing) forget(n int) {
+	for _, d := range h.doomed[n:] {
+		use := *d.job.needs(d.instance)
+		if d.gang != nil {
+			use, _ = h.state.gangUse(d.gang)
+			delete(h.gangs, d.gang)
+		}
+		q := h.state.queueOf(d.job.spec)
+		h.taken[q] = h.taken[q].Sub(use)
+		h.lost[d.job] -= uint32(d.runs) //nolint:gosec // what was added
+	}
+	h.doomed = h.doomed[:n]
+}
+
+// patience is how long the victims may take.
+func (h *hearing) patience() time.Duration {
+	longest := time.Duration(0)
+	for _, d := range h.doomed {
+		longest = max(longest, d.job.grace(d.instance))
+	}
+	return longest + pledgePatience
+}
+
+func (s *State) keepPledges(sh *shardState, in *plea, list []*pledge, patience time.Duration) {
+	w := &pledgedWork{id: s.nextBatch, shard: sh, place: in.work, list: list}
+	s.nextBatch++
+	s.press.works[w.id] = w
+	s.press.tasks += len(list)
+	for _, p := range list {
+		p.work = w
+		p.class.asking = true
+		s.press.pledges[pledgeKey{sh.id, p.room.Lease}] = p
+	}
+	in.work.job.pledged = append(in.work.job.pledged, w)
+	s.setTimer(timer{at: s.now + int64(patience), kind: timerPledge, batch: w.id})
+}
+
+// refuseRest refuses the loners for which there was no room to be had.
+func (s *State) refuseRest(w *placeWork, list []*pledge) {
+	p := &w.parts[0]
+	if w.together || len(w.parts) > 1 {
+		return
+	}
+	rest := slices.DeleteFunc(slices.Clone(p.instances), func(i uint32) bool {
+		return slices.ContainsFunc(list, func(o *pledge) bool { return o.instance == i })
+	})
+	if len(rest) > 0 {
+		s.unadmit(w.job, rest)
+	}
+}
+
+// pledgesReady launches work whose room has come free.
+func (s *State) pledgesReady(sh *shardState, r *shard.PledgeReady) {
+	for _, lease := range r.Leases {
+		p := s.press.pledges[pledgeKey{sh.id, lease}]
+		if p == nil {
+			continue // given back meanwhile
+		}
+		p.ready = true
+		if w := p.work; !w.place.together {
+			s.launchPledges(w, []*pledge{p})
+		} else if !slices.ContainsFunc(w.list, func(o *pledge) bool { return !o.ready }) {
+			s.launchPledges(w, slices.Clone(w.list))
+		}
+	}
+}
+
+func (s *State) launchPledges(w *pledgedWork, list []*pledge) {
+	j := w.place.job
+	for _, p := range list {
+		if s.outlived(w.place) || j.tasks[p.instance].state != workload.InstanceAdmitted || s.hosts[p.room.Host] == nil {
+			s.dropPledges(w, true)
+			return
+		}
+	}
+	for _, p := range list {
+		s.unlist(w, p)
+		p.class.fed()
+		s.bindRun(j, p.instance, s.hosts[p.room.Host], &p.room)
+	}
+	for _, p := range list {
+		s.launchRun(j, p.instance, p.room.Lease)
+	}
+}
+
+// unlist takes a pledge off the books.
+func (s *State) unlist(w *pledgedWork, p *pledge) {
+	delete(s.press.pledges, pledgeKey{w.shard.id, p.room.Lease})
+	w.list = slices.DeleteFunc(w.list, func(o *pledge) bool { return o == p })
+	s.press.tasks--
+	if len(w.list) > 0 {
+		return
+	}
+	delete(s.press.works, w.id)
+	j := w.place.job
+	j.pledged = slices.DeleteFunc(j.pledged, func(o *pledgedWork) bool { return o == w })
+	for n := range w.place.parts {
+		w.place.parts[n].class.asking = false
+	}
+	s.touch(j)
+}
+
+// dropPledges gives pledges up: the work went away, or those who were to make room do not. What still waits is PENDING again.
+func (s *State) dropPledges(w *pledgedWork, release bool) {
+	j := w.place.job
+	for _, p := range slices.Clone(w.list) {
+		s.unlist(w, p)
+		if release {
+			w.shard.releases = append(w.shard.releases, p.room.Lease)
+		}
+		if s.jobs[j.ID] == j && !s.outlived(w.place) {
+			s.unadmit(j, []uint32{p.instance})
+		}
+	}
+}
+
+// reviewPledges gives room back that a job does not want any more.
+func (s *State) reviewPledges(j *job) {
+	for _, w := range slices.Clone(j.pledged) {
+		gone := slices.DeleteFunc(slices.Clone(w.list), func(p *pledge) bool {
+			return !s.outlived(w.place) && j.tasks[p.instance].state == workload.InstanceAdmitted
+		})
+		if len(gone) > 0 && w.place.together {
+			s.dropPledges(w, true)
+			continue
+		}
+		for _, p := range gone {
+			s.unlist(w, p)
+			w.shard.releases = append(w.shard.releases, p.room.Lease)
+		}
+	}
+}
+
+// pledgeTimedOut gives up on victims that do not end.
+func (s *State) pledgeTimedOut(id uint64) {
+	w := s.press.works[id]
+	if w == nil {
+		return
+	}
+	for _, p := range w.list {
+		s.askLater(p.class)
+	}
+	s.dropPledges(w, true)
+}
+
+// dropPledgesOn gives up the pledges on a host that left.
+func (s *State) dropPledgesOn(host workload.HostID) {
+	for _, id := range sortedKeys(s.press.works) {
+		w := s.press.works[id]
+		if slices.ContainsFunc(w.list, func(p *pledge) bool { return p.room.Host == host }) {
+			s.dropPledges(w, true)
+		}
+	}
+}

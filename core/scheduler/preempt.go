@@ -1,0 +1,300 @@
+package scheduler
+
+import (
+	"slices"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/preemption"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// Bounds of preemption.
+const (
+	// holdOffPeriods is for how many entitlement periods work must have been refused before others have to make room: entitlements that are still
+	// moving would else end work that they let start again a moment later.
+	holdOffPeriods = 2
+	// maxPledged bounds the tasks whose room is pledged or asked for.
+	maxPledged = 1 << 14
+	// maxAsked bounds the loners of one class for which room is asked at once; the rest is refused and comes again.
+	maxAsked = 256
+	// maxPleas bounds the questions in one message.
+	maxPleas = 256
+	// After an answer in vain a class asks again after a delay that doubles between these.
+	shortestAsk = time.Second
+	longestAsk  = 30 * time.Second
+	// pledgePatience is how long a pledge waits for its victims beyond the longest grace of any of them; a host out of contact ends nobody.
+	pledgePatience = 2 * time.Minute
+)
+
+// pressure is what the cell knows of preemption in progress. None of it is stored: a restart finds the victims KILLING and the work PENDING.
+type pressure struct {
+	waiting []*plea // for a shard to ask
+	asked   map[uint64]*question
+	works   map[uint64]*pledgedWork
+	pledges map[pledgeKey]*pledge
+	tasks   int // in all of these
+
+	tokens   int64 // what may be preempted at once, in millionths of a run
+	tokensAt int64
+
+	step    uint64 // for which the snapshots hold
+	between *preemption.Snapshot
+}
+
+// plea is admitted work for which others may have to make room. It stays ADMITTED meanwhile.
+type plea struct {
+	work  *placeWork
+	tried []*shardState
+}
+
+// question is one Preempt message without its answer.
+type question struct {
+	shard *shardState
+	list  []*plea
+}
+
+func (s *State) holdOff() int64 { return holdOffPeriods * int64(s.cfg.EntitlementPeriod) }
+
+// effective is what a pool's ordinary work uses less what is on its way out by preemption. It is what a pool is judged by as a victim; admission
+// waits until the dying have ended, so that no ledger passes a bound.
+func (q *poolQueue) effective(usage resource.Vector) resource.Vector {
+	return usage.Sub(q.dying)
+}
+
+// starve notes that every shard refused a class.
+func (s *State) starve(c *jobClass) {
+	if c.starvedAt == 0 {
+		c.starvedAt = s.now
+	}
+}
+
+// fed notes that the class got hosts.
+func (c *jobClass) fed() { c.delay, c.starvedAt, c.askDelay, c.askAt = 0, 0, 0, 0 }
+
+// mayAsk reports whether it is time for a refused class to ask for others' room.
+func (s *State) mayAsk(c *jobClass) bool {
+	return c.starvedAt != 0 && s.now-c.starvedAt >= s.holdOff() && s.now >= c.askAt && !c.asking && !c.neverFits && !c.job.spec.Revocable
+}
+
+// askLater has a class wait after it asked in vain.
+func (s *State) askLater(c *jobClass) {
+	c.askDelay = min(max(2*c.askDelay, shortestAsk), longestAsk)
+	c.askAt = s.now + int64(c.askDelay)
+}
+
+// ask takes work that every shard refused to those who may have to make room for it. It reports false when the work is to be refused.
+func (s *State) ask(w *placeWork) bool {
+	due := len(w.parts) > 0
+	for n := range w.parts {
+		p := &w.parts[n]
+		s.starve(p.class)
+		due = due && s.mayAsk(p.class) && !p.refusal.NeverFits
+	}
+	if !due {
+		return false
+	}
+	in := &plea{work: w}
+	if needsDomain(w.job.spec) || s.press.tasks+w.tasks() > maxPledged || !s.withinEntitlement(w) || !s.mayPreempt() || !s.plead(in) {
+		for n := range w.parts {
+			s.askLater(w.parts[n].class)
+		}
+		return false
+	}
+	return true
+}
+
+// needsDomain leaves out gangs that must stay in one domain: victims are chosen host by host.
+func needsDomain(spec *workload.JobSpec) bool {
+	return spec.Gang != nil && spec.Gang.Topology.Key != "" && spec.Gang.Topology.Required
+}
+
+// withinEntitlement reports whether the pool with this work, which is charged already, keeps within its entitlement in all that the work asks
+// for. It was admitted so, but entitlements move.
+func (s *State) withinEntitlement(w *placeWork) bool {
+	q := s.queueOf(w.job.spec)
+	a, _ := s.pools.Account(w.job.spec.Pool)
+	used := q.effective(a.Usage)
+	for n := range w.parts {
+		for k, need := range w.parts[n].class.class.Needs {
+			if need > 0 && used[k] > a.Entitlement[k] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// plead lines a plea up for a shard that it has not tried. It reports false when there is none, or nobody who could make room.
+func (s *State) plead(in *plea) bool {
+	sh := s.whomToAsk(in)
+	if sh == nil || len(s.victimsBetween().Jobs) == 0 {
+		return false
+	}
+	if !in.work.together { // the rest of a large piece comes again
+		if p := &in.work.parts[0]; len(p.instances) > maxAsked {
+			s.unadmit(in.work.job, p.instances[maxAsked:])
+			p.instances = p.instances[:maxAsked]
+		}
+	}
+	for n := range in.work.parts {
+		in.work.parts[n].class.asking = true
+	}
+	s.press.tasks += in.work.tasks()
+	s.press.waiting = append(s.press.waiting, in)
+	return true
+}
+
+func (s *State) whomToAsk(in *plea) *shardState {
+	for _, sh := range s.shards {
+		if sh.ready && !slices.Contains(in.tried, sh) && mayUse(in.work.parts[0].class, sh) && (in.work.host == nil || in.work.host.shard == sh) {
+			return sh
+		}
+	}
+	return nil
+}
+
+// sendPleas asks each shard that owes no answer.
+func (s *State) sendPleas() {
+	if len(s.press.waiting) == 0 {
+		return
+	}
+	waiting := s.press.waiting
+	s.press.waiting = nil
+	load := map[*shardState]*question{}
+	tasks := map[*shardState]int{}
+	for _, in := range waiting {
+		sh := s.whomToAsk(in)
+		if sh == nil || s.outlived(in.work) {
+			s.closePlea(in)
+			s.inVain(in)
+			continue
+		}
+		q := load[sh]
+		if sh.asked || (q != nil && (len(q.list) == maxPleas || tasks[sh]+in.work.tasks() > shard.MaxBatch)) {
+			s.press.waiting = append(s.press.waiting, in)
+			continue
+		}
+		if q == nil {
+			q = &question{shard: sh}
+			load[sh] = q
+		}
+		q.list = append(q.list, in)
+		tasks[sh] += in.work.tasks()
+	}
+	for _, sh := range s.shards {
+		if q := load[sh]; q != nil {
+			s.sendQuestion(q)
+		}
+	}
+}
+
+func (s *State) sendQuestion(q *question) {
+	id := s.nextBatch
+	s.nextBatch++
+	q.shard.asked = true
+	s.press.asked[id] = q
+	s.setTimer(timer{at: s.now + int64(batchTimeout), kind: timerQuestion, batch: id})
+	m := shard.Preempt{Epoch: q.shard.epoch, Batch: id, Now: s.now}
+	for _, in := range q.list {
+		for n := range in.work.parts {
+			p := &in.work.parts[n]
+			r := preemption.Request{Class: p.class.class, Count: len(p.instances), Gang: in.work.together, Victims: s.victimsBetween()}
+			if in.work.host != nil {
+				r.Host = in.work.host.ID
+			}
+			m.Requests = append(m.Requests, r)
+		}
+	}
+	s.internal(ToShard{Shard: q.shard.id, Message: m})
+}
+
+// closePlea takes a plea off the books.
+func (s *State) closePlea(in *plea) {
+	for n := range in.work.parts {
+		in.work.parts[n].class.asking = false
+	}
+	s.press.tasks -= in.work.tasks()
+}
+
+// inVain settles work for which nobody makes room: it is refused.
+func (s *State) inVain(in *plea) {
+	w := in.work
+	if s.outlived(w) {
+		return
+	}
+	for n := range w.parts {
+		s.askLater(w.parts[n].class)
+	}
+	s.refuse(w)
+}
+
+// questionTimedOut takes the pleas back from a shard that does not answer.
+func (s *State) questionTimedOut(id uint64) {
+	q, ok := s.press.asked[id]
+	if !ok {
+		return
+	}
+	delete(s.press.asked, id)
+	q.shard.asked = false
+	for _, in := range q.list {
+		s.notHere(q.shard, in)
+	}
+}
+
+// notHere goes on with the next shard.
+func (s *State) notHere(sh *shardState, in *plea) {
+	s.closePlea(in)
+	if s.outlived(in.work) {
+		return
+	}
+	in.tried = append(in.tried, sh)
+	if s.plead(in) {
+		return
+	}
+	s.inVain(in)
+}
+
+// abandonPreemption forgets what a shard was asked and what it has pledged: it has another epoch, or is out of contact.
+func (s *State) abandonPreemption(sh *shardState, pledges bool) {
+	for _, id := range sortedKeys(s.press.asked) {
+		if s.press.asked[id].shard == sh {
+			s.questionTimedOut(id)
+		}
+	}
+	sh.asked = false
+	if !pledges {
+		return
+	}
+	for _, id := range sortedKeys(s.press.works) {
+		if w := s.press.works[id]; w.shard == sh {
+			s.dropPledges(w, false)
+		}
+	}
+}
+
+func sortedKeys[V any](m map[uint64]V) []uint64 {
+	keys := make([]uint64, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// mayPreempt refills what may be preempted and reports whether there is anything of it.
+func (s *State) mayPreempt() bool {
+	const millionths = 1_000_000
+	rate := int64(s.cfg.PreemptionsPerSecond)
+	passed := min(s.now-s.press.tokensAt, int64(time.Second)) // a second's worth is the burst
+	s.press.tokens = min(s.press.tokens+passed/1000*rate, rate*millionths)
+	s.press.tokensAt += passed / 1000 * 1000
+	if s.now-s.press.tokensAt > int64(time.Second) {
+		s.press.tokensAt = s.now
+	}
+	return s.press.tokens >= millionths
+}
+
+// spend notes runs that were preempted. A gang may take more than there is; then nobody else is preempted until that is made up for.
+func (s *State) spend(runs int) { s.press.tokens -= int64(runs) * 1_000_000 }
