@@ -148,6 +148,8 @@ func TestPhillyRefuses(t *testing.T) {
 		{"--until 1s", "of 120 jobs none is left to run"},
 		{"--sample 1ms", "a sample every 1ms is too many"},
 		{"--plot a.txt", "--plot a.txt"},
+		{"--plot-from 2h --plot-to 1h", "--plot-from 2h0m0s, --plot-to 1h0m0s"},
+		{"--plot a.svg --plot-from 99999h", "no sample between --plot-from and --plot-to"},
 		{"--swf a.swf", "none of the others can be"},
 		{"--sequences all", "none of the others can be"},
 		{"--philly-pools testdata/nowhere.csv", "--philly-pools: open testdata/nowhere.csv"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -16,10 +17,11 @@ import (
 type phillyFlags struct {
 	jobs, pools, kind string
 	options           PhillyOptions
+	from, to          time.Duration // of the plot
 }
 
 // phillyNames are their names, but for the file's.
-var phillyNames = []string{"philly-pools", "pools", "host-percent", "estimates", "until", "limit"}
+var phillyNames = []string{"philly-pools", "pools", "host-percent", "estimates", "until", "limit", "plot-from", "plot-to"}
 
 func (f *phillyFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.jobs, "philly", "", "trace `file` of GPU jobs of virtual clusters, instead of hosts and tasks")
@@ -28,6 +30,8 @@ func (f *phillyFlags) add(fs *pflag.FlagSet) {
 	fs.IntVar(&f.options.HostPercent, "host-percent", 100, "with --philly: how many of its hosts each virtual cluster keeps, rounded up, in percent")
 	fs.BoolVar(&f.options.Estimates, "estimates", true, "with --philly: jobs say, truly, how long they run")
 	fs.DurationVar(&f.options.Until, "until", 0, "with --philly: leave out jobs that arrive later (0: none)")
+	fs.DurationVar(&f.from, "plot-from", 0, "with --philly: where the curves of the plot begin, from the first arrival on")
+	fs.DurationVar(&f.to, "plot-to", 0, "with --philly: where they end (0: with the run)")
 	fs.IntVar(&f.options.Limit, "limit", 0, "with --philly: leave out jobs beyond so many (0: none)")
 }
 
@@ -37,6 +41,9 @@ func (f *phillyFlags) read() (err error) {
 	}
 	if f.options.HostPercent < 1 || f.options.HostPercent > 100 {
 		return fmt.Errorf("--host-percent %d: it must be from 1 to 100", f.options.HostPercent)
+	}
+	if f.from < 0 || f.to != 0 && f.to <= f.from {
+		return fmt.Errorf("--plot-from %v, --plot-to %v: a plot begins before it ends", f.from, f.to)
 	}
 	if f.options.Until < 0 || f.options.Limit < 0 {
 		return fmt.Errorf("--until %v, --limit %d: neither may be negative", f.options.Until, f.options.Limit)
@@ -48,6 +55,20 @@ func (f *phillyFlags) read() (err error) {
 		return fmt.Errorf("--philly-pools: %w", err)
 	}
 	return nil
+}
+
+// window leaves of the runs' samples those that the plot shows.
+func (f *phillyFlags) window(runs []*PhillyReport) []*PhillyReport {
+	var shown []*PhillyReport
+	for _, r := range runs {
+		copied := *r
+		copied.samples = slices.DeleteFunc(slices.Clone(r.samples), func(s phillyLevel) bool {
+			at := time.Duration(s.at) - origin
+			return at < f.from || f.to != 0 && at > f.to
+		})
+		shown = append(shown, &copied)
+	}
+	return shown
 }
 
 // report is what every kind of run can do with what it found.
@@ -77,7 +98,7 @@ func (f *flags) runPhilly(ctx context.Context, out, status io.Writer) error {
 		found = append(found, r)
 	}
 	if f.plot != "" {
-		if err := writePhillyPlot(f.plot, found); err != nil {
+		if err := writePhillyPlot(f.plot, f.philly.window(found)); err != nil {
 			return err
 		}
 	}

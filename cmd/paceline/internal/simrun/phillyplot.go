@@ -23,6 +23,11 @@ const (
 // writePhillyPlot draws how long each virtual cluster's jobs queued, GPUs at work over time, and entitlement with usage of the virtual clusters
 // that borrowed most in the last of the runs, one below the other. The file's extension names the format.
 func writePhillyPlot(path string, runs []*PhillyReport) error {
+	for _, r := range runs {
+		if len(r.samples) == 0 {
+			return errors.New("draw the run: it has no sample between --plot-from and --plot-to")
+		}
+	}
 	bars, err := phillyBars(runs)
 	if err != nil {
 		return err
