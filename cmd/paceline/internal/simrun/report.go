@@ -57,6 +57,7 @@ type Tier struct {
 	Arrivals Wait `json:"arrivals"`
 	Ended    int  `json:"ended"`
 	Lost     int  `json:"lost_with_host"`
+	Evicted  int  `json:"evicted"` // runs that were ended to make room
 	Waiting  int  `json:"waiting_at_end"`
 }
 
@@ -140,7 +141,7 @@ func (c *cell) tiers() []Tier {
 	for t := range numTiers {
 		list = append(list, Tier{
 			Name: t.String(), Users: c.work.users[t], AtStart: atStart[t].summary(), Arrivals: later[t].summary(), Ended: c.ended[t],
-			Lost: c.lost[t], Waiting: c.waiting[t],
+			Lost: c.lost[t], Evicted: c.evicted[t], Waiting: c.waiting[t],
 		})
 	}
 	return list

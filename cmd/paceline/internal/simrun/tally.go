@@ -17,6 +17,7 @@ type tally struct {
 	waiting  [numTiers]int
 	ended    [numTiers]int
 	lost     [numTiers]int // runs that ended with their host
+	evicted  [numTiers]int // runs that were ended to make room
 
 	hostEvents      int
 	refusedLaunches int
@@ -76,7 +77,11 @@ func (c *cell) heard(r shard.Reply) {
 			c.ended[tier]++
 			return
 		}
-		c.lost[tier]++
+		if r.Status.State == workload.RunKilled { // nobody else kills here
+			c.evicted[tier]++
+		} else {
+			c.lost[tier]++
+		}
 		c.waiting[tier]++ // it will be tried again
 	case shard.LaunchRefused:
 		c.refusedLaunches += len(r.Runs)
