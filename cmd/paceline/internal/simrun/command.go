@@ -94,8 +94,8 @@ pool, with a pool below it for each of its users. Production may not be preempte
 reserves the most that his tasks ask for at one time in the trace. Middle has a hundred times the
 share of free. Tasks that a job wants on different machines are kept apart by anti-affinity. What was
 there before the trace starts is placed afresh and ends when the trace says; a task whose
-end the trace does not say runs on. Nobody is preempted, so production enters first, middle a second
-later, free another second later. Disk is left out: the inventory does not say what hosts have.
+end the trace does not say runs on. Production enters first, middle a second later, free another
+second later. Disk is left out: the inventory does not say what hosts have.
 
 The trace's own scheduler over-commits: at its start the tasks ask for 116 %% of the CPU and 102 %%
 of the memory. So hosts offer --overcommit-cpu and --overcommit-memory times what they have. The
