@@ -198,21 +198,23 @@ func (s *State) samples(at int64, withOwners bool) []usage.Sample {
 // UsageNow reads the counters of every pool at this moment.
 func (r Reader) UsageNow() []usage.Sample { return r.s.samples(r.s.now, true) }
 
-// closeAccounts forgets those of which no reading is left.
+// closeAccounts forgets deleted pools of which no reading is left, with their accounts. Those of a pool that is there stay: its counter is their
+// sum, and would fall. usage.MaxOwners bounds them.
 func (s *State) closeAccounts(at int64) {
 	a := &s.accounts
 	oldest := at - int64(usage.Retention) - int64(time.Hour)
-	for _, m := range a.ledger.All() {
-		if account := m.Account(); m.Idle() && account.Since < usage.Milliseconds(oldest) {
-			a.ledger.Close(account.Key)
-			s.writeAlone(Write{Record: AccountRecord{Account: account}, Delete: true})
-		}
-	}
 	for _, id := range a.pools() {
 		b := a.balances[id]
-		if _, exists := s.pools.Pool(id); !exists && b.Sampled < oldest {
-			delete(a.balances, id)
-			s.writeAlone(Write{Record: b.written, Delete: true})
+		if _, exists := s.pools.Pool(id); exists || b.Sampled >= oldest {
+			continue
+		}
+		delete(a.balances, id)
+		s.writeAlone(Write{Record: b.written, Delete: true})
+		for _, m := range a.ledger.All() {
+			if account := m.Account(); account.Pool == id {
+				a.ledger.Close(account.Key)
+				s.writeAlone(Write{Record: AccountRecord{Account: account}, Delete: true})
+			}
 		}
 	}
 }

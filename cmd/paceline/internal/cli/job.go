@@ -426,7 +426,7 @@ func (a *app) jobRestart() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.Uint64Var(&version, "expected-version", 0, versionFlagHelp)
-	flags.Uint32Var(&batch, "batch", 0, "instances that are down for it at once (default 1; a gang restarts as a whole)")
+	flags.Uint32Var(&batch, "batch", 0, "instances that are down for it at once (default 1)")
 	flags.DurationVar(&grace, "kill-grace", 0, "time between the polite and the final kill (default: the task's)")
 	w.register(cmd, "the new runs are healthy")
 	return cmd

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// defaultGCPercent is half of what Go's runtime takes by default. A cell of a million tasks then peaks at 1.2 GiB instead of 1.5, for a
+	// defaultGCPercent is half of what Go's runtime takes by default. A cell of a million tasks then peaks at 1.2 to 1.35 GiB instead of 1.5, for a
 	// tenth more processor time at full speed.
 	defaultGCPercent = 50
 	// The range of --gc-percent: below it collecting is most of the work, above it a large cell outgrows its machine.

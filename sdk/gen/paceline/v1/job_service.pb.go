@@ -791,7 +791,7 @@ type RestartJobRequest struct {
 	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	// The version that the caller has seen. 0: whatever it is.
 	ExpectedVersion uint64 `protobuf:"varint,2,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
-	// How many instances are down for it at once. Default: 1. A gang restarts as a whole.
+	// How many instances are down for it at once. Default: 1. Jobs with gangs are refused: stop them and submit them again.
 	Batch uint32 `protobuf:"varint,3,opt,name=batch,proto3" json:"batch,omitempty"`
 	// Time between the polite and the final kill. Default: the task's kill_grace.
 	KillGrace     *durationpb.Duration `protobuf:"bytes,4,opt,name=kill_grace,json=killGrace,proto3" json:"kill_grace,omitempty"`
