@@ -153,7 +153,7 @@ pack: build ## pack a real trace through the real placement (TRACES=folder SEEDS
 	  --policy best-fit --seeds $(SEEDS) --demand 1.3 --plot $(OUT)/sim/pack.svg -o json | tee $(OUT)/sim/pack.json
 
 .PHONY: traces
-traces: build ## replay real traces through whole cells, every figure beside its bar: about 10 minutes (TRACES=folder)
+traces: build ## replay real traces through whole cells, every figure beside its bar; takes many minutes (TRACES=folder)
 	@[ -d '$(TRACES)' ] || { echo "traces needs the trace files: make traces TRACES=<folder with hpc/, inventory/ and tasks/>"; exit 2; }
 	figure() { awk -F'[:,]' -v key="\"$$2\"" -v label="$$1" -v bar="$$3" '$$1 ~ key && !n++ {printf "%-78s %12s   bar: %s\n", label, $$2, bar}'; }
 	run() { bin/paceline sim run "$$@" -o json; }

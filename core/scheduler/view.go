@@ -173,7 +173,7 @@ type Explanation struct {
 	Gangs    []GangView
 	Position int // in its pool's queue, from 1; 0: not queued
 	Queued   int // entries in the queue
-	// Remedies are single changes of which each would let it start, the smallest first, at most maxRemedies. ExplainJob alone looks for them
+	// Remedies are single changes of which each may let it start, the smallest first, at most maxRemedies. ExplainJob alone looks for them
 	// and makes the estimate.
 	Remedies []Remedy
 	Start    estimate.Start // of the next of its instances that waits for its pool

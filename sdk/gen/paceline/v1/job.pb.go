@@ -586,7 +586,7 @@ type Explanation struct {
 	PoolUsage *Quantities `protobuf:"bytes,7,opt,name=pool_usage,json=poolUsage,proto3" json:"pool_usage,omitempty"`
 	// The job's gangs, in the order of its spec.
 	Gangs []*Gang `protobuf:"bytes,60,rep,name=gangs,proto3" json:"gangs,omitempty"`
-	// Single changes, each of which would let the next waiting instance start by itself; the smallest first, at most three.
+	// Single changes, each of which may let the next waiting instance start by itself; the smallest first, at most three.
 	Remedies []*Remedy `protobuf:"bytes,8,rep,name=remedies,proto3" json:"remedies,omitempty"`
 	// When the work that stands in the pool's queue will start.
 	Estimate      *StartEstimate `protobuf:"bytes,9,opt,name=estimate,proto3" json:"estimate,omitempty"`
@@ -849,7 +849,9 @@ func (x *GangMember) GetRank() uint32 {
 	return 0
 }
 
-// Remedy is one change that, made alone, would let the next waiting instance start; of a gang, the fewest that start together.
+// Remedy is one change that, made alone, may let the next waiting instance start; of a gang, the fewest that start together. A pool's limit,
+// reservation or share and a dropped restriction were tried out; room on a host is counted by quantities alone, and changes of pools do not
+// look at hosts.
 type Remedy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What changes.
