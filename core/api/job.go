@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -261,6 +262,8 @@ func (s *jobService) ExplainJob(ctx context.Context, request *connect.Request[pa
 		why = *answer.Why
 	case !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
 		return nil, err
-	} // else a cluster does not answer, and the reasons are told without remedies
+	default:
+		why.Notes = append(why.Notes, fmt.Sprintf("a cluster did not answer within %v, so what would let it start is not told", scheduler.PlanTimeout))
+	}
 	return connect.NewResponse(&pacelinev1.ExplainJobResponse{Explanation: explanationToWire(&why, job.names)}), nil
 }

@@ -164,7 +164,7 @@ func pendingReasonToWire(r *scheduler.PendingReason) *pacelinev1.Pending {
 func explanationToWire(e *scheduler.Explanation, names *resource.Names) *pacelinev1.Explanation {
 	out := &pacelinev1.Explanation{
 		Job: summaryToWire(&e.Job), Dominant: pendingToWire(e.Dominant), QueuePosition: count(e.Position), QueueLength: count(e.Queued),
-		PoolEntitlement: spec.FromVector(e.Pool.Entitlement, names), PoolUsage: spec.FromVector(e.Pool.Usage, names),
+		PoolEntitlement: spec.FromVector(e.Pool.Entitlement, names), PoolUsage: spec.FromVector(e.Pool.Usage, names), Notes: e.Notes,
 	}
 	for i := range e.Gangs {
 		out.Gangs = append(out.Gangs, gangToWire(&e.Gangs[i]))

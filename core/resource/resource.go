@@ -106,6 +106,17 @@ func (v *Vector) Times(room *Vector, limit int64) int64 {
 	return limit
 }
 
+// PartOf is the largest part of needs that v is: 0 when nothing of v is positive.
+func (v *Vector) PartOf(needs *Vector) float64 {
+	most := 0.0
+	for k, n := range v {
+		if n > 0 {
+			most = max(most, float64(n)/float64(max(needs[k], 1)))
+		}
+	}
+	return most
+}
+
 // IsZero reports whether every quantity is zero.
 func (v Vector) IsZero() bool { return v == Vector{} }
 

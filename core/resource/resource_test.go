@@ -105,3 +105,41 @@ func TestNames(t *testing.T) {
 		t.Errorf("a kind that nobody met is named %q", name)
 	}
 }
+
+func TestAmountsForPeople(t *testing.T) {
+	names, err := NewNames([]string{"fpga"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		kind Kind
+		q    int64
+		want string
+	}{
+		{CPU, 500, "0.5 cores"},
+		{CPU, 1000, "1 core"},
+		{CPU, 0, "0 cores"},
+		{CPU, 10_000, "10 cores"},
+		{CPU, 1, "0.001 cores"},
+		{Memory, 64, "64 MiB of memory"},
+		{Memory, 4096, "4 GiB of memory"},
+		{Memory, 1500, "1500 MiB of memory"}, // not round: nothing is lost
+		{Memory, 15 << 10, "15 GiB of memory"},
+		{Memory, 15<<10 + 512, "15.5 GiB of memory"},
+		{Disk, 2 << 20, "2 TiB of disk"},
+		{GPU, 1000, "1 GPU"},
+		{GPU, 2000, "2 GPUs"},
+		{GPU, 300, "0.3 GPUs"},
+		{FirstNamed, 3, "3 fpga"},
+	} {
+		if got := names.Amount(c.kind, c.q); got != c.want {
+			t.Errorf("%d of %s: %q, want %q", c.q, names.Name(c.kind), got, c.want)
+		}
+	}
+	if got, want := names.Amounts(&Vector{CPU: 1500, Memory: 2048, FirstNamed: 1}), "1.5 cores, 2 GiB of memory and 1 fpga"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := names.Amounts(&Vector{}); got != "nothing" {
+		t.Errorf("%q of nothing", got)
+	}
+}

@@ -167,26 +167,26 @@ func (s *State) whyQueued(j *job, st admission.Standing) PendingReason {
 	pool := s.poolPath(j.spec.Pool)
 	switch st.Verdict {
 	case admission.First:
-		r.Message = fmt.Sprintf("needs %s=%d, and %d is left of the %s of pool %s; it is the next to get what becomes free",
-			r.Resource, r.Needed, r.Available, what, pool)
+		r.Message = s.fallsShort(st.Kind, r.Needed, r.Available, what, pool) + "; it is the next to get what becomes free"
 		r.StartBy = st.Start
 		if st.Spare > 0 {
-			r.Message += fmt.Sprintf("; %d of that stay free for short work", st.Spare)
+			r.Message += fmt.Sprintf("; %s of that stay free for short work", s.names.Figure(st.Kind, st.Spare))
 		}
 	case admission.OutOfReach:
-		r.Message = fmt.Sprintf("needs %s=%d, and the whole %s of pool %s is %d", r.Resource, r.Needed, what, pool, r.Available)
+		r.Message = fmt.Sprintf("needs %s, and the whole %s of pool %s is %s", s.names.Amount(st.Kind, r.Needed), what, pool,
+			s.names.Figure(st.Kind, r.Available))
 		if has := s.capacity[st.Kind]; has < st.Need {
 			r.Kind, r.Available = PendingNeverFits, has
-			r.Message = fmt.Sprintf("needs %s=%d, and all hosts of the cell together have %d", r.Resource, r.Needed, has)
+			r.Message = fmt.Sprintf("needs %s, and all hosts of the cell together have %s", s.names.Amount(st.Kind, r.Needed), s.names.Figure(st.Kind, has))
 			if r.Hosts = s.tooSmall(&j.offered.class.Needs); r.Hosts.NeverFits {
 				r.Message += "; " + describeRefusal(&r.Hosts, true)
 			}
 		}
 	case admission.Behind:
 		r = PendingReason{Kind: PendingQueue, Resource: s.names.Name(st.Kind), Position: st.Ahead}
-		r.Message = fmt.Sprintf("%s ahead of it, and one of them waits for %s too", ahead(st.Ahead, pool), r.Resource)
+		r.Message = fmt.Sprintf("%s ahead of it, and one of them waits for %s too", ahead(st.Ahead, pool), s.names.Noun(st.Kind))
 		if st.Account == admission.OfOwner || st.Account == admission.OfControllers {
-			r.Kind, r.Message = kind, fmt.Sprintf("an earlier job waits for %s of the %s of pool %s too", r.Resource, what, pool)
+			r.Kind, r.Message = kind, fmt.Sprintf("an earlier job waits for %s of the %s of pool %s too", s.names.Noun(st.Kind), what, pool)
 		}
 	case admission.NotReached:
 		r = PendingReason{Kind: PendingQueue, Position: st.Ahead, Message: ahead(st.Ahead, pool) + " ahead of it"}
@@ -196,11 +196,15 @@ func (s *State) whyQueued(j *job, st admission.Standing) PendingReason {
 	return r
 }
 
+func (s *State) fallsShort(k resource.Kind, need, left int64, what, pool string) string {
+	return fmt.Sprintf("needs %s, and %s is left of the %s of pool %s", s.names.Amount(k, need), s.names.Figure(k, left), what, pool)
+}
+
 // accountOf names what an account measures, in a sentence: "the whole ... of pool /a".
 func accountOf(spec *workload.JobSpec, a admission.Account) (PendingKind, string) {
 	switch {
 	case a == admission.OfReservation:
-		return PendingReservation, "reservation, beyond which work that may not be preempted cannot go"
+		return PendingReservation, "reservation (its work may not be preempted)"
 	case a == admission.OfControllers:
 		return PendingControllerLimit, "part for controllers"
 	case a == admission.OfOwner:
@@ -305,7 +309,7 @@ func (s *State) whyPool(j *job, need resource.Vector) (PendingReason, bool) {
 			}
 		}
 		r := PendingReason{Kind: b.kind, Resource: s.names.Name(scarcest), Needed: need[scarcest], Available: max(b.left[scarcest], 0)}
-		r.Message = fmt.Sprintf("needs %s=%d, and %d is left of the %s of pool %s", r.Resource, r.Needed, r.Available, b.what, s.poolPath(j.spec.Pool))
+		r.Message = s.fallsShort(scarcest, r.Needed, r.Available, b.what, s.poolPath(j.spec.Pool))
 		return r, true
 	}
 	return PendingReason{}, false

@@ -16,12 +16,19 @@ import (
 // maxProbes bounds the dry runs of one inquiry: one of the work as it is, the others without one restriction each.
 const maxProbes = 16
 
+// What an explanation says of itself where it does not say all.
+const (
+	noteBusy    = "the hosts were not asked what would let it start, as they are asked on behalf of many others at this moment; ask again shortly"
+	noteUntried = "not every edit of its pools was tried out, as many are asked for at this moment; ask again shortly"
+)
+
 // inquiry is an explanation on its way through the shards. It is answered when the last of its probes is.
 type inquiry struct {
 	token uint64
 	job   *job
 	open  int
 	found []Remedy
+	notes []string
 }
 
 // probe is one dry run of an inquiry.
@@ -40,7 +47,7 @@ func (p *probe) note(r *shard.PlaceResult, c *jobClass) {
 	}
 	p.needs = c.class.Needs
 	hosts := p.nearest.Hosts + r.Nearest.Hosts
-	if r.Nearest.Less(&p.nearest, &p.needs) {
+	if r.Nearest.Hosts > 0 && (p.nearest.Hosts == 0 || r.Nearest.Lacks.PartOf(&p.needs) < p.nearest.Lacks.PartOf(&p.needs)) {
 		p.nearest = r.Nearest
 	}
 	p.nearest.Hosts = hosts
@@ -54,7 +61,11 @@ func (s *State) inquire(token uint64, id workload.JobID) *Error {
 		return refuse(NotFound, "job", "list the jobs and choose one", "job %s is not known", id)
 	}
 	q := &inquiry{token: token, job: j, open: 1}
-	if c := j.refusedClass(s); c != nil && s.plans+maxProbes <= MaxPlans {
+	switch c := j.refusedClass(s); {
+	case c == nil:
+	case s.plans+maxProbes > MaxPlans:
+		q.notes = append(q.notes, noteBusy)
+	default:
 		s.sendProbes(q, c)
 	}
 	s.concluded(q)
@@ -80,6 +91,12 @@ func (s *State) sendProbes(q *inquiry, c *jobClass) {
 	if g := c.gang; g != nil && !g.growing() {
 		n, together = min(int(g.Min), int(c.size()), shard.MaxBatch), true
 	}
+	var home *hostState
+	if q.job.daemonHome != nil {
+		if home = c.refusedHome(); home == nil {
+			return
+		}
+	}
 	for _, v := range variants(q.job.spec) {
 		rec := JobRecord{ID: q.job.ID, Order: q.job.Order, Goal: GoalRun}
 		p := &planWork{plan: &Plan{Hosts: map[string]int{}}, job: plannedJob(rec, v.spec), open: 1}
@@ -89,8 +106,18 @@ func (s *State) sendProbes(q *inquiry, c *jobClass) {
 		p.probe = &probe{inquiry: q, plan: p, without: v.without}
 		q.open++
 		s.plans++
-		s.enqueue(&placeWork{plan: p, job: p.job, together: together, parts: []placePart{{class: p.job.classes[at], instances: make([]uint32, n)}}})
+		s.enqueue(&placeWork{plan: p, job: p.job, host: home, together: together, parts: []placePart{{class: p.job.classes[at], instances: make([]uint32, n)}}})
 	}
+}
+
+// refusedHome is the host of the first of a daemon's instances that wait: no other would do for it.
+func (c *jobClass) refusedHome() *hostState {
+	for i := range c.job.tasks {
+		if t := &c.job.tasks[i]; t.state == workload.InstancePending && t.matched && c.job.classOf(uint32(i)) == c {
+			return t.host
+		}
+	}
+	return nil
 }
 
 // variant is a job's spec without one of its restrictions.
@@ -192,16 +219,13 @@ func (s *State) probed(p *probe) {
 
 func (s *State) hostRemedies(p *probe) {
 	n := &p.nearest
-	r := Remedy{Kind: RemedyHostRoom, Amount: n.Lacks, Hosts: n.Hosts, size: part(&n.Lacks, &p.needs)}
-	if h := s.hosts[n.Host]; h != nil {
-		r.Host = h.Cluster + "/" + h.Name
-	}
-	r.Message = fmt.Sprintf("%s came free on host %s", s.amounts(&n.Lacks), r.Host)
+	r := Remedy{Kind: RemedyHostRoom, Amount: n.Lacks, Host: s.hostPath(n.Host), Hosts: n.Hosts, size: n.Lacks.PartOf(&p.needs)}
+	r.Message = fmt.Sprintf("%s came free on host %s", s.names.Amounts(&n.Lacks), r.Host)
 	if n.Hosts > 1 {
 		r.Message += fmt.Sprintf(", the nearest of %s that lack nothing but room", plural(n.Hosts, "host"))
 	}
 	p.inquiry.found = append(p.inquiry.found, r)
-	p.inquiry.found = append(p.inquiry.found, s.returns(p.inquiry.job, n.Lacks, p.needs)...)
+	p.inquiry.found = append(p.inquiry.found, s.returns(p.inquiry.job, n, p.needs)...)
 }
 
 // concluded counts one part of an inquiry as done, and answers after the last.
@@ -219,13 +243,16 @@ func (s *State) concluded(q *inquiry) {
 		remedies = nil // what the probes found is over
 	}
 	if e.Dominant != 0 && q.job.offered != nil {
-		more, start := s.outlook(q.job)
+		more, start, untried := s.outlook(q.job)
 		remedies, e.Start = append(remedies, more...), start
+		if untried {
+			q.notes = append(q.notes, noteUntried)
+		}
 	}
 	if e.Dominant != 0 {
 		e.At = s.now
 	}
-	e.Remedies = smallest(remedies)
+	e.Remedies, e.Notes = smallest(remedies), q.notes
 	s.external(Reply{Answer: Answer{Token: q.token, Why: &e}})
 }
 
@@ -239,7 +266,7 @@ func (r Reader) EstimateStart(id workload.JobID) (best, pace estimate.Start) {
 }
 
 // outlook says what would let the job's offered work start, and when it will.
-func (s *State) outlook(j *job) ([]Remedy, estimate.Start) {
+func (s *State) outlook(j *job) (remedies []Remedy, start estimate.Start, untried bool) {
 	question, start := s.forecast(j)
 	own := question.Own
 	all := own
@@ -249,11 +276,12 @@ func (s *State) outlook(j *job) ([]Remedy, estimate.Start) {
 	if !question.Whole {
 		all = own // too many to say what would be enough for all of them; what the pool lacks for this one alone is too little
 		if !own.FitsIn(&question.Free) {
-			return nil, start
+			return nil, start, false
 		}
 	}
 	ahead, _ := s.queueOf(j.spec).queue.Ahead(j.ID)
-	return s.poolRemedies(j, own, all, ahead), start
+	remedies, untried = s.poolRemedies(j, own, all, ahead)
+	return remedies, start, untried
 }
 
 // forecast gathers what an estimate of the job's start goes by, and makes it. It costs as much as looking at the estimate's bounds.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -35,7 +36,7 @@ type Remedy struct {
 	Message     string          // completes "it would start if ..."
 	Amount      resource.Vector // of a quantity that changes: by so much
 	Pool        string          // path of the pool that changes
-	Host        string          // with RemedyHostRoom: the host at which least is missing
+	Host        string          // with RemedyHostRoom and RemedyReturn: the host at which least is missing
 	Hosts       int             // with RemedyHostRoom: hosts at which nothing but room is missing
 	Restriction string          // with RemedyRestriction
 	// size orders remedies: what changes of quantities as a part of what one start needs, at its largest; 1 for what has no quantity.
@@ -50,28 +51,6 @@ func smallest(list []Remedy) []Remedy {
 	return list[:min(len(list), maxRemedies)]
 }
 
-// part is the largest part of needs that an amount is.
-func part(amount, needs *resource.Vector) float64 {
-	most := 0.0
-	for k, n := range amount {
-		if n > 0 {
-			most = max(most, float64(n)/float64(max(needs[k], 1)))
-		}
-	}
-	return most
-}
-
-// amounts writes the kinds of which there is something, "cpu_milli=500 and memory_mib=64".
-func (s *State) amounts(v *resource.Vector) string {
-	var parts []string
-	for k, n := range v {
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%s=%d", s.names.Name(resource.Kind(k)), n))
-		}
-	}
-	return strings.Join(parts, " and ")
-}
-
 // shortOf is what is missing of each kind.
 func shortOf(need, left *resource.Vector) (lack resource.Vector) {
 	for k, n := range need {
@@ -84,7 +63,7 @@ func shortOf(need, left *resource.Vector) (lack resource.Vector) {
 
 // poolRemedies finds what would let a job's offered work out of its queue. own is what it takes, all what it takes together with everything
 // that goes first.
-func (s *State) poolRemedies(j *job, own, all resource.Vector, ahead int) (list []Remedy) {
+func (s *State) poolRemedies(j *job, own, all resource.Vector, ahead int) (list []Remedy, untried bool) {
 	path := s.poolPath(j.spec.Pool)
 	var lacks resource.Vector
 	fits := true
@@ -98,17 +77,18 @@ func (s *State) poolRemedies(j *job, own, all resource.Vector, ahead int) (list 
 		})
 	}
 	if lacks.IsZero() {
-		return list
+		return list, false
 	}
 	if r, ok := s.endingWork(j, path, lacks, ahead); ok {
-		r.size = part(&lacks, &own)
+		r.size = lacks.PartOf(&own)
 		list = append(list, r)
 	}
-	for _, r := range s.raises(j, all, lacks) {
-		r.size = part(&r.Amount, &own)
+	more, untried := s.raises(j, all, lacks)
+	for _, r := range more {
+		r.size = r.Amount.PartOf(&own)
 		list = append(list, r)
 	}
-	return list
+	return list, untried
 }
 
 // endingWork is the remedy that work of the pool ends, if there is enough of it.
@@ -129,7 +109,7 @@ func (s *State) endingWork(j *job, path string, lacks resource.Vector, ahead int
 		}
 	}
 	r := Remedy{Kind: RemedyPoolRoom, Pool: path, Amount: lacks}
-	r.Message = fmt.Sprintf("%s of what %s uses came free", s.amounts(&lacks), whose)
+	r.Message = fmt.Sprintf("%s of what %s uses came free", s.names.Amounts(&lacks), whose)
 	if ahead > 0 {
 		r.Message += fmt.Sprintf(", which is enough for the %s ahead of it too", plural(ahead, "job"))
 	}
@@ -149,41 +129,30 @@ func (b *bar) roomy(lacks *resource.Vector) bool {
 // most times a share is doubled in search of one that is enough.
 const maxShareDoublings = 3
 
-// raises finds edits of one pool that would be enough. Each is tried out on a copy of the tree, with today's capacity and demands, so what is
-// told holds; at most one pool's limits, the leaf's reservation and a few shares are tried.
-func (s *State) raises(j *job, need, lacks resource.Vector) (list []Remedy) {
+// raises finds edits of one pool that would be enough. Each is tried out with today's capacity and demands, so what is told holds; at most one
+// pool's limits, the leaf's reservation and a few shares are tried. untried says that some could not be, for want of time.
+func (s *State) raises(j *job, need, lacks resource.Vector) (list []Remedy, untried bool) {
 	leaf, ok := s.pools.Pool(j.spec.Pool)
 	if !ok {
-		return nil
+		return nil, false
+	}
+	suffices := func(edited respool.Pool) bool {
+		enough, tried := s.suffices(edited, j.spec, &need)
+		untried = untried || !tried
+		return enough
 	}
 	for p, at := leaf, true; at && p.ID != respool.RootID; p, at = s.pools.Pool(p.Parent) {
-		edited, bound := p, false
-		for k, n := range lacks {
-			kind := resource.Kind(k)
-			a, _ := s.pools.Account(p.ID)
-			if limit := p.Limit.Of(kind); n > 0 && limit != respool.Unlimited && limit-a.Usage[k] < need[k] {
-				edited.Limit, bound = edited.Limit.With(kind, limit+n), true
-			}
-			if limit := p.UserLimit.Of(kind); n > 0 && limit != respool.Unlimited && !j.spec.Revocable {
-				if u := s.pools.OwnerUsage(p.ID, j.spec.Owner); limit-u[k] < need[k] {
-					edited.UserLimit, bound = edited.UserLimit.With(kind, limit+n), true
-				}
-			}
-		}
-		if bound && s.suffices(edited, j.spec, &need) {
-			what := "limit"
-			if edited.Limit == p.Limit {
-				what = "limit for one owner"
-			}
+		edited, what := s.raised(p, j, &need, &lacks)
+		if what != "" && suffices(edited) {
 			list = append(list, Remedy{
 				Kind: RemedyLimit, Pool: s.poolPath(p.ID), Amount: lacks,
-				Message: fmt.Sprintf("the %s of pool %s were higher by %s", what, s.poolPath(p.ID), s.amounts(&lacks)),
+				Message: fmt.Sprintf("the %s of pool %s were higher by %s", what, s.poolPath(p.ID), s.names.Amounts(&lacks)),
 			})
 			break
 		}
 	}
 	if j.spec.Revocable {
-		return list
+		return list, untried
 	}
 	path := s.poolPath(leaf.ID)
 	if more := leaf; !leaf.ReserveRest {
@@ -192,15 +161,15 @@ func (s *State) raises(j *job, need, lacks resource.Vector) (list []Remedy) {
 		if !j.spec.Preemptible {
 			add = add.Max(lacks)
 		}
-		if more.Reservation = leaf.Reservation.Add(add); s.suffices(more, j.spec, &need) {
+		if more.Reservation = leaf.Reservation.Add(add); suffices(more) {
 			list = append(list, Remedy{
 				Kind: RemedyReservation, Pool: path, Amount: add,
-				Message: fmt.Sprintf("the reservation of pool %s were higher by %s", path, s.amounts(&add)),
+				Message: fmt.Sprintf("the reservation of pool %s were higher by %s", path, s.names.Amounts(&add)),
 			})
 		}
 	}
 	for n, more := 0, leaf; n < maxShareDoublings && leaf.Share > 0; n++ {
-		if more.Share *= 2; s.suffices(more, j.spec, &need) {
+		if more.Share *= 2; suffices(more) {
 			list = append(list, Remedy{
 				Kind: RemedyShare, Pool: path, Amount: lacks,
 				Message: fmt.Sprintf("the share of pool %s were %d instead of %d", path, more.Share, leaf.Share),
@@ -208,50 +177,110 @@ func (s *State) raises(j *job, need, lacks resource.Vector) (list []Remedy) {
 			break
 		}
 	}
-	return list
+	return list, untried
+}
+
+// raised is a pool with the limits raised that hold the work back, and which they are; none: "".
+func (s *State) raised(p respool.Pool, j *job, need, lacks *resource.Vector) (edited respool.Pool, what string) {
+	a, _ := s.pools.Account(p.ID)
+	owned := s.pools.OwnerUsage(p.ID, j.spec.Owner)
+	edited = p
+	for k, n := range lacks {
+		kind := resource.Kind(k)
+		if limit := p.Limit.Of(kind); n > 0 && limit != respool.Unlimited && limit-a.Usage[k] < need[k] {
+			edited.Limit, what = edited.Limit.With(kind, limit+n), "limit"
+		}
+	}
+	for k, n := range lacks {
+		kind := resource.Kind(k)
+		if limit := p.UserLimit.Of(kind); n > 0 && limit != respool.Unlimited && !j.spec.Revocable && limit-owned[k] < need[k] {
+			edited.UserLimit = edited.UserLimit.With(kind, limit+n)
+			if what == "" {
+				what = "limit for one owner"
+			}
+		}
+	}
+	return edited, what
 }
 
 func ptr(v resource.Vector) *resource.Vector { return &v }
 
-// suffices reports whether the work would be let go if the pool were as edited.
-func (s *State) suffices(edited respool.Pool, spec *workload.JobSpec, need *resource.Vector) bool {
-	t := s.pools.Clone()
-	if t.Update(edited) != nil {
-		return false
-	}
-	t.Entitle(s.capacity)
-	for _, b := range barsIn(t, spec) {
-		if !need.FitsIn(&b.left) {
-			return false
+// maxTrials bounds the copies of the tree on which edits are tried in one Step. A copy and its recomputation take 2 ms with 1,000 pools; most
+// edits need none, see respool.Tree.Try.
+const maxTrials = 4
+
+// suffices reports whether the work would be let go if the pool were as edited. tried is false where there were too many questions at once.
+func (s *State) suffices(edited respool.Pool, spec *workload.JobSpec, need *resource.Vector) (enough, tried bool) {
+	look := func(t *respool.Tree) {
+		enough = true
+		for _, b := range barsIn(t, spec) {
+			enough = enough && need.FitsIn(&b.left)
 		}
 	}
-	return true
+	if !spec.Revocable && !spec.Controller { // these have figures of their own
+		called, err := s.pools.Try(edited, spec.Pool, s.capacity, func() { look(s.pools) })
+		if called || err != nil {
+			return enough, true
+		}
+	}
+	if s.trialsIn != s.steps {
+		s.trials, s.trialsIn = 0, s.steps
+	}
+	if s.trials == maxTrials {
+		return false, false
+	}
+	s.trials++
+	t := s.pools.Clone()
+	if t.Update(edited) == nil {
+		t.Entitle(s.capacity)
+		look(t)
+	}
+	return enough, true
 }
 
-// returns finds the pool that holds most beyond its entitlement of what is missing at a host, if that is enough.
-func (s *State) returns(j *job, lacks, own resource.Vector) (list []Remedy) {
-	var best resource.Vector
-	from := ""
-	for p := range s.pools.All() {
-		if p.ID == j.spec.Pool || !s.pools.IsLeaf(p.ID) {
+// returns finds the pool whose work on the host gives back what is missing there, if it uses more than it is entitled to and nothing but its
+// preemptible work is needed for that.
+func (s *State) returns(j *job, n *shard.Nearest, own resource.Vector) (list []Remedy) {
+	held := map[workload.PoolID]resource.Vector{}
+	var pools []workload.PoolID
+	for _, h := range n.Holders {
+		o := s.jobs[h.Job]
+		if o == nil || o.spec.Pool == j.spec.Pool || !o.spec.Preemptible || o.spec.Revocable || (h.Shares && n.Lacks[resource.GPU] > 0) {
 			continue
 		}
-		a, _ := s.pools.Account(p.ID)
-		over := shortOf(&a.Usage, &a.Entitlement)
-		if lacks.FitsIn(&over) && (from == "" || part(&over, &own) > part(&best, &own)) {
-			best, from = over, s.poolPath(p.ID)
+		sum, known := held[o.spec.Pool]
+		if !known {
+			pools = append(pools, o.spec.Pool)
+		}
+		held[o.spec.Pool] = sum.Add(h.Holds)
+	}
+	var best resource.Vector
+	from := ""
+	for _, id := range pools {
+		a, _ := s.pools.Account(id)
+		over, here := shortOf(&a.Usage, &a.Entitlement), held[id]
+		if n.Lacks.FitsIn(&over) && n.Lacks.FitsIn(&here) && (from == "" || over.PartOf(&own) > best.PartOf(&own)) {
+			best, from = over, s.poolPath(id)
 		}
 	}
 	if from == "" {
 		return nil
 	}
 	for k := range best {
-		if lacks[k] == 0 {
+		if n.Lacks[k] == 0 {
 			best[k] = 0
 		}
 	}
-	return []Remedy{{
-		Kind: RemedyReturn, Pool: from, Amount: lacks, size: part(&lacks, &own),
-		Message: fmt.Sprintf("pool %s, which uses %s beyond its entitlement, gave back %s on one host", from, s.amounts(&best), s.amounts(&lacks)),
-	}}
+	r := Remedy{Kind: RemedyReturn, Pool: from, Amount: n.Lacks, Host: s.hostPath(n.Host), size: n.Lacks.PartOf(&own)}
+	r.Message = fmt.Sprintf("pool %s, which uses %s beyond its entitlement, gave back %s on host %s", from, s.names.Amounts(&best),
+		s.names.Amounts(&n.Lacks), r.Host)
+	return []Remedy{r}
+}
+
+// hostPath names a host by cluster and name.
+func (s *State) hostPath(id workload.HostID) string {
+	if h := s.hosts[id]; h != nil {
+		return h.Cluster + "/" + h.Name
+	}
+	return id.String()
 }

@@ -124,6 +124,8 @@ type State struct {
 	pending   int // instances of all open jobs that are PENDING or ADMITTED, as of the last cycle
 	live      int // runs
 	plans     int // without their answer
+	trials    int // copies of the pools made to try edits, in the Step trialsIn
+	trialsIn  uint64
 
 	hosts     map[workload.HostID]*hostState
 	hostNames []*hostState // by cluster, then name

@@ -178,6 +178,7 @@ type Explanation struct {
 	Remedies []Remedy
 	Start    estimate.Start // of the next of its instances that waits for its pool
 	At       int64          // when Start was estimated; 0: it was not, or nothing waits
+	Notes    []string       // what was not looked at, and why: sentences for people
 }
 
 // JobFilter selects jobs. Zero fields select all.

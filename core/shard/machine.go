@@ -59,6 +59,7 @@ type Machine struct {
 	homeless  int                      // live runs whose host is not known
 	spare     []*tenant                // for reuse
 
+	judge   *placement.Native // of dry runs alone
 	search  *preemption.Search
 	pledges map[Lease]*pledge
 	dying   map[workload.RunID]uint8 // runs on their way out: why, see preempt.go
@@ -86,6 +87,7 @@ func New(config Config) (*Machine, error) {
 		marks:   map[workload.HostID]struct{}{},
 		leases:  map[Lease]*tenant{},
 		ended:   map[driver.Token]*tenant{},
+		judge:   placement.NewNative(),
 		search:  preemption.New(placement.NewNative()),
 		pledges: map[Lease]*pledge{},
 		dying:   map[workload.RunID]uint8{},

@@ -178,7 +178,7 @@ func (m *Machine) planned(r *PlaceRequest, found *placement.Result, taken bool) 
 		result.Assignments, result.Refused = nil, r.Count
 	}
 	if result.Refused > 0 {
-		result.Nearest = m.nearest(r.Class)
+		result.Nearest = m.nearest(r.Class, r.Host)
 	}
 	return result
 }

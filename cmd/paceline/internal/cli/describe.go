@@ -189,6 +189,9 @@ func (a *app) describeExplanation(p *output.Printer, e *pacelinev1.Explanation) 
 	if start := e.GetEstimate(); start != nil {
 		f.add("Starts", "%s", start.GetMessage())
 	}
+	for _, note := range e.GetNotes() {
+		f.add("Note", "%s", note)
+	}
 	if e.GetQueuePosition() > 0 {
 		f.add("Queue", "position %d of %d in %s", e.GetQueuePosition(), e.GetQueueLength(), s.GetPool())
 	}

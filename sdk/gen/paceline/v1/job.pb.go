@@ -589,7 +589,9 @@ type Explanation struct {
 	// Single changes, each of which may let the next waiting instance start by itself; the smallest first, at most three.
 	Remedies []*Remedy `protobuf:"bytes,8,rep,name=remedies,proto3" json:"remedies,omitempty"`
 	// When the work that stands in the pool's queue will start.
-	Estimate      *StartEstimate `protobuf:"bytes,9,opt,name=estimate,proto3" json:"estimate,omitempty"`
+	Estimate *StartEstimate `protobuf:"bytes,9,opt,name=estimate,proto3" json:"estimate,omitempty"`
+	// What was not looked at this time, and why, in sentences for people.
+	Notes         []string `protobuf:"bytes,40,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -690,6 +692,13 @@ func (x *Explanation) GetRemedies() []*Remedy {
 func (x *Explanation) GetEstimate() *StartEstimate {
 	if x != nil {
 		return x.Estimate
+	}
+	return nil
+}
+
+func (x *Explanation) GetNotes() []string {
+	if x != nil {
+		return x.Notes
 	}
 	return nil
 }
@@ -850,8 +859,8 @@ func (x *GangMember) GetRank() uint32 {
 }
 
 // Remedy is one change that, made alone, may let the next waiting instance start; of a gang, the fewest that start together. A pool's limit,
-// reservation or share and a dropped restriction were tried out; room on a host is counted by quantities alone, and changes of pools do not
-// look at hosts.
+// reservation or share and a dropped restriction were tried out. Room on a host is told of hosts on which nothing else is missing: what else
+// runs there and around, ports and single devices were looked at. Changes of pools do not look at hosts.
 type Remedy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What changes.
@@ -862,7 +871,7 @@ type Remedy struct {
 	Amount *Quantities `protobuf:"bytes,3,opt,name=amount,proto3" json:"amount,omitempty"`
 	// The path of the pool that changes.
 	Pool string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
-	// With REMEDY_KIND_HOST_ROOM: the host at which least is missing, as cluster and name.
+	// With REMEDY_KIND_HOST_ROOM and REMEDY_KIND_RETURN: the host at which least is missing, as cluster and name.
 	Host string `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
 	// With REMEDY_KIND_HOST_ROOM: hosts at which nothing but room is missing.
 	Hosts uint32 `protobuf:"varint,6,opt,name=hosts,proto3" json:"hosts,omitempty"`
@@ -1723,7 +1732,7 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	"\x06killed\x18\t \x01(\rR\x06killed\x12\x1c\n" +
 	"\tpreempted\x18\n" +
 	" \x01(\rR\tpreempted\x12\x12\n" +
-	"\x04lost\x18\v \x01(\rR\x04lost\"\xf8\x03\n" +
+	"\x04lost\x18\v \x01(\rR\x04lost\"\x8e\x04\n" +
 	"\vExplanation\x12)\n" +
 	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\x126\n" +
 	"\bdominant\x18\x02 \x01(\x0e2\x1a.paceline.v1.PendingReasonR\bdominant\x12.\n" +
@@ -1735,7 +1744,8 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	"pool_usage\x18\a \x01(\v2\x17.paceline.v1.QuantitiesR\tpoolUsage\x12'\n" +
 	"\x05gangs\x18< \x03(\v2\x11.paceline.v1.GangR\x05gangs\x12/\n" +
 	"\bremedies\x18\b \x03(\v2\x13.paceline.v1.RemedyR\bremedies\x126\n" +
-	"\bestimate\x18\t \x01(\v2\x1a.paceline.v1.StartEstimateR\bestimate\"\xb7\x01\n" +
+	"\bestimate\x18\t \x01(\v2\x1a.paceline.v1.StartEstimateR\bestimate\x12\x14\n" +
+	"\x05notes\x18( \x03(\tR\x05notes\"\xb7\x01\n" +
 	"\x04Gang\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
