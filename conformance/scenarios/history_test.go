@@ -131,7 +131,7 @@ func (h *history) seldom(cluster string) {
 			h.run(h.number("again", 1, h.jobs))
 		}
 	case 3:
-		h.do("plan p n=%d cpu=%d%s", h.number("n", 0, 5), h.number("cpu", 0, 9)*100, h.pick("flavour", "", " gang", " on=d", " big=0:700"))
+		h.do("plan p n=%d cpu=%d%s", h.number("n", 0, 5), h.number("cpu", 0, 9)*100, h.pick("flavour", "", " gang", " gang min=2", " groups=g:0-1,h:3-4", " gang topology=rack!", " on=d", " big=0:700"))
 	case 4:
 		h.do("%s %s", h.pick("shard", "reattach", "hang", "unhang"), cluster)
 	case 5: // the disk is slow: what a later crash loses was never seen outside

@@ -13,11 +13,17 @@ import (
 
 // rivals submits work of several pools and priorities to a cell that is too small for it. Nothing ends by itself.
 func rivals(rt *rapid.T, w *world, uniform bool) {
+	for _, line := range rivalry(rt, uniform) {
+		w.block(line)
+	}
+}
+
+func rivalry(rt *rapid.T, uniform bool) (lines []string) {
 	pick := func(what string, of ...string) string { return rapid.SampledFrom(of).Draw(rt, what) }
-	w.block("cluster c a=1000 b=1000 d=1000")
+	lines = append(lines, "cluster c a=1000 b=1000 d=1000")
 	pools := []string{"/a", "/b", "/d"}
 	for _, p := range pools {
-		w.block(fmt.Sprintf("pool %s cpu=%d share=%d", p, 250*rapid.IntRange(0, 4).Draw(rt, "reservation"), rapid.IntRange(1, 3).Draw(rt, "share")))
+		lines = append(lines, fmt.Sprintf("pool %s cpu=%d share=%d", p, 250*rapid.IntRange(0, 4).Draw(rt, "reservation"), rapid.IntRange(1, 3).Draw(rt, "share")))
 	}
 	for n := range rapid.IntRange(2, 7).Draw(rt, "jobs") {
 		line := fmt.Sprintf("run j%d pool=%s n=%d cpu=250 priority=%d", n, pick("pool", pools...), rapid.IntRange(1, 12).Draw(rt, "n"), rapid.IntRange(0, 3).Draw(rt, "priority"))
@@ -26,9 +32,9 @@ func rivals(rt *rapid.T, w *world, uniform bool) {
 				pick("cpu", "100", "250", "400", "700"), rapid.IntRange(0, 3).Draw(rt, "priority"),
 				pick("kind", "", "", " gang", " gang", " pinned", " revocable", " kind=service preemptible unavailable=1"))
 		}
-		w.block(line)
-		w.block("advance " + pick("pause", "0s", "100ms", "3s", "40s"))
+		lines = append(lines, line, "advance "+pick("pause", "0s", "100ms", "3s", "40s"))
 	}
+	return lines
 }
 
 // preempted lists the ends of runs that made room, and checks that each was one that may.

@@ -554,6 +554,12 @@ func (w *world) plan(spec *workload.JobSpec) string {
 	for _, r := range p.Pending {
 		text += fmt.Sprintf("\n%s %d: %s", r.Kind, r.Instances, r.Message)
 	}
+	if v := p.Preemption; v != nil {
+		text += fmt.Sprintf("\n%d would start after %v if %d made room:", v.Instances, v.Wait, v.Runs)
+		for _, run := range v.Victims {
+			text += fmt.Sprintf("\n  %s/%d on %s of %s: %s", run.Name, run.Instance, run.Host, run.Pool, run.Why)
+		}
+	}
 	return text
 }
 

@@ -526,3 +526,22 @@ func TestWatchThatFellBehind(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestPlansNameOnlyWhatMayBeSeen: of victims in other pools the caller learns the number.
+func TestPlansNameOnlyWhatMayBeSeen(t *testing.T) {
+	plan := &scheduler.PlanPreemption{Instances: 2, Runs: 12, Wait: 400 * time.Millisecond, Victims: []scheduler.PlanVictim{
+		{Name: "hidden", Pool: "/b/x"}, {Name: "seen", Pool: "/a/x", Instance: 3, Host: "h", Why: "because"},
+	}}
+	caller := &auth.Principal{Bindings: []auth.Binding{{Role: auth.Viewer, Pool: "/a"}}}
+	got := preemptionToWire(plan, caller)
+	if len(got.GetVictims()) != 1 || got.GetVictims()[0].GetName() != "seen" || got.GetRuns() != 12 || got.GetWait().AsDuration() != plan.Wait {
+		t.Errorf("it is told %v", got)
+	}
+	const words = "2 instances would start once 12 runs of others made room, after two entitlement periods (400ms) at the earliest"
+	if !strings.HasPrefix(got.GetMessage(), words) {
+		t.Errorf("in words: %q", got.GetMessage())
+	}
+	if preemptionToWire(nil, caller) != nil {
+		t.Error("a plan without victims speaks of some")
+	}
+}

@@ -9,7 +9,9 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/paceline-sched/paceline/core/api/auth"
 	"github.com/paceline-sched/paceline/core/api/spec"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/scheduler"
@@ -124,7 +126,27 @@ func (s *jobService) PlanJob(ctx context.Context, request *connect.Request[pacel
 	for i := range plan.Pending {
 		out.Pending = append(out.Pending, pendingReasonToWire(&plan.Pending[i]))
 	}
+	out.Preemption = preemptionToWire(plan.Preemption, accessOf(ctx).principal)
 	return connect.NewResponse(out), nil
+}
+
+// preemptionToWire names no work of pools that the caller may not see.
+func preemptionToWire(p *scheduler.PlanPreemption, caller *auth.Principal) *pacelinev1.PlanPreemption {
+	if p == nil {
+		return nil
+	}
+	out := &pacelinev1.PlanPreemption{
+		Instances: count(p.Instances), Runs: count(p.Runs), Wait: durationpb.New(p.Wait), Message: p.Describe(),
+	}
+	for i := range p.Victims {
+		v := &p.Victims[i]
+		if caller.Allows(auth.Viewer, v.Pool) {
+			out.Victims = append(out.Victims, &pacelinev1.PlanVictim{
+				Job: v.Job.String(), Name: v.Name, Pool: v.Pool, Instance: v.Instance, Host: v.Host, Why: v.Why,
+			})
+		}
+	}
+	return out
 }
 
 func (s *jobService) GetJob(ctx context.Context, request *connect.Request[pacelinev1.GetJobRequest]) (*connect.Response[pacelinev1.GetJobResponse], error) {

@@ -56,13 +56,45 @@ func isUnit(requests []Request) bool {
 	return len(requests) > 1 || (requests[0].Within.Key != "" && requests[0].Within.Domain == "")
 }
 
-// Plan answers as Place would and leaves the table as it was.
+// Plan answers as Place would and leaves the table as it was. Of a gang that would start it tells as well who would join at once: up to Want
+// assignments, and reasons when there are fewer.
 func (n *Native) Plan(t *host.Table, requests []Request) []Result {
 	results := n.Place(t, requests)
+	joined := make([][]Assignment, len(requests))
+	domain := ""
+	for i := range requests {
+		r := &requests[i]
+		if !r.Gang || results[i].Refused > 0 || len(results[i].Assignments) == 0 {
+			continue
+		}
+		if i == 0 || r.Unit == 0 || r.Unit != requests[i-1].Unit { // the gang is where its first member is
+			domains := t.Domains(r.Within.Key)
+			domain = domains.Name(domains.Of(results[i].Assignments[0].Row))
+		}
+		joined[i] = n.join(t, r, domain, &results[i])
+	}
+	for i := len(results) - 1; i >= 0; i-- {
+		undo(t, requests[i].Class, joined[i])
+	}
 	for i := len(results) - 1; i >= 0; i-- {
 		undo(t, requests[i].Class, results[i].Assignments)
+		results[i].Assignments = append(results[i].Assignments, joined[i]...)
 	}
 	return results
+}
+
+// join places those who join a gang that has just started.
+func (n *Native) join(t *host.Table, r *Request, domain string, start *Result) []Assignment {
+	more := Request{Class: r.Class, Count: r.Want - r.Count, Seed: r.Seed}
+	if more.Count <= 0 {
+		return nil
+	}
+	if domain != "" {
+		more.Within = Within{Key: r.Within.Key, Domain: domain, Required: r.Within.Required}
+	}
+	found := n.place(t, &more)
+	start.Reasons = found.Reasons
+	return found.Assignments
 }
 
 // Explain counts, host by host, why a task of the class would be refused now. A host that would take it is counted in Hosts only.

@@ -3,6 +3,7 @@ package preemption_test
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -322,6 +323,51 @@ func (s *scene) checkBooked(t *rapid.T, class *placement.Class, list []preemptio
 			t.Fatalf("assignment %+v stands where the class may not", a)
 		}
 	}
+}
+
+// TestDryRunsTakeFromEachOther: several dry runs find what the same requests would take in earnest, one after the other, and leave the table as it
+// was.
+func TestDryRunsTakeFromEachOther(t *testing.T) {
+	t.Parallel()
+	forced := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		s := drawScene(rt, rapid.Bool().Draw(rt, "odd"), true)
+		var dry, earnest []preemption.Request
+		for n := range rapid.IntRange(1, 3).Draw(rt, "requests") {
+			r := preemption.Request{
+				Class: drawWishes(rt, false).class(jobID(90 + n)), Count: rapid.IntRange(1, 3).Draw(rt, "count"), Gang: rapid.Bool().Draw(rt, "gang"), Victims: s.snap,
+			}
+			earnest = append(earnest, r)
+			r.DryRun = true
+			dry = append(dry, r)
+		}
+		before := s.books()
+		foretold := serve(s, dry...)
+		if after := s.books(); after != before {
+			rt.Fatalf("dry runs made of\n%s\n%s", before, after)
+		}
+		found := serve(s, earnest...)
+		if !reflect.DeepEqual(found, foretold) {
+			rt.Fatalf("foretold were %+v\nand found %+v", foretold, found)
+		}
+		for i := range found {
+			for n := range found[i].Assignments {
+				forced += len(found[i].Assignments[n].Victims)
+			}
+		}
+	})
+	if forced < 10 {
+		t.Errorf("%d victims in all: the scenes are too dull", forced)
+	}
+}
+
+// books is what the table says of its hosts.
+func (s *scene) books() (text string) {
+	for row := range host.Row(len(s.hosts)) {
+		lanes, whole := s.table.Lanes(row)
+		text += fmt.Sprintln(s.table.Free(row), lanes, whole, s.table.Tasks(row), s.table.PortsFit(row, []uint16{10}), s.table.Exclusive().Has(row))
+	}
+	return text
 }
 
 // TestSearchKeepsBounds plays batches of requests under budgets and pools.

@@ -87,8 +87,9 @@ type Request struct {
 	// Cover is what the victims must give up of their pool's usage in all, wherever they run, for the work to be admitted.
 	Cover resource.Vector
 	// Wait asks for room that comes free by itself: batch runs of anybody count as victims and nobody has to be ended. Victims is nil.
-	Wait   bool
-	DryRun bool // leave the table as it was
+	Wait bool
+	// DryRun leaves the table as it was. Dry runs that follow each other take from one another, as requests in earnest do.
+	DryRun bool
 }
 
 // Result is what became of one Request.
@@ -135,26 +136,39 @@ func (s *Search) Serve(b Board, requests []Request) []Result {
 		s.rows = append(s.rows, make([]tenancy, missing)...)
 	}
 	results := make([]Result, len(requests))
+	var dry []*query // what they took is still in the table, so that those which follow do not find it
 	for i := range requests {
-		results[i] = s.serve(&requests[i])
+		if !requests[i].DryRun {
+			undoAll(dry)
+			dry = nil
+		}
+		var q *query
+		if results[i], q = s.serve(&requests[i]); q != nil && requests[i].DryRun {
+			dry = append(dry, q)
+		}
 	}
+	undoAll(dry)
 	s.table, s.tenants, s.ledgers = nil, nil, nil
 	return results
 }
 
-func (s *Search) serve(r *Request) Result {
+// undoAll gives everything back in the reverse order of its taking.
+func undoAll(list []*query) {
+	for i := len(list) - 1; i >= 0; i-- {
+		list[i].undo()
+	}
+}
+
+// serve answers one request. The query has taken what was found; nil: nothing.
+func (s *Search) serve(r *Request) (Result, *query) {
 	if r.Class == nil || r.Count <= 0 || (r.Victims == nil && !r.Wait) {
-		return Result{Refused: max(r.Count, 0)}
+		return Result{Refused: max(r.Count, 0)}, nil
 	}
 	q := s.query(r)
 	q.place()
 	if len(q.placed) > 0 && !q.cover() || r.Gang && len(q.placed) < r.Count {
 		q.undo()
-		return Result{Refused: r.Count}
+		return Result{Refused: r.Count}, nil
 	}
-	result := Result{Assignments: q.placed, Refused: r.Count - len(q.placed)}
-	if r.DryRun {
-		q.undo()
-	}
-	return result
+	return Result{Assignments: q.placed, Refused: r.Count - len(q.placed)}, q
 }

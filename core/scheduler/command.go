@@ -130,7 +130,9 @@ type Plan struct {
 	Placeable int             // of Checked
 	Hosts     map[string]int  // by host name, at most MaxPlanHosts
 	Pending   []PendingReason // why the rest would wait
-	Admitted  int             // of Checked that the pool's entitlement covers now
+	Admitted  int             // of Checked that the pool's entitlement would cover, once the job's demand counts
+	// Preemption is set when more instances than Placeable would start because others make room.
+	Preemption *PlanPreemption
 }
 
 // FieldChange is one difference between the spec that is there and the one planned, by field path.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/paceline-sched/paceline/core/admission"
 	"github.com/paceline-sched/paceline/core/placement"
@@ -342,6 +341,3 @@ func plural(n int, noun string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
-
-// PlanTimeout is how long a plan may wait for shards before the engine gives up on it.
-const PlanTimeout = 10 * time.Second

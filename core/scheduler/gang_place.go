@@ -79,7 +79,7 @@ func (w *placeWork) allows(h *hostState) bool {
 // within is what a shard is told of the gang's topology. A cluster is no smaller than a shard.
 func (w *placeWork) within() placement.Within {
 	t := w.topology()
-	if t.Key == "" || t.Key == workload.TopologyCluster || (w.plan != nil && !w.together) {
+	if t.Key == "" || t.Key == workload.TopologyCluster {
 		return placement.Within{}
 	}
 	within := placement.Within{Key: t.Key, Required: t.Required}

@@ -99,14 +99,16 @@ func (s *State) sendProbes(q *inquiry, c *jobClass) {
 	}
 	for _, v := range variants(q.job.spec) {
 		rec := JobRecord{ID: q.job.ID, Order: q.job.Order, Goal: GoalRun}
-		p := &planWork{plan: &Plan{Hosts: map[string]int{}}, job: plannedJob(rec, v.spec), open: 1}
+		p := &planWork{plan: &Plan{Hosts: map[string]int{}}, job: plannedJob(rec, v.spec)}
 		if at >= len(p.job.classes) {
 			continue
 		}
 		p.probe = &probe{inquiry: q, plan: p, without: v.without}
 		q.open++
-		s.plans++
-		s.enqueue(&placeWork{plan: p, job: p.job, host: home, together: together, parts: []placePart{{class: p.job.classes[at], instances: make([]uint32, n)}}})
+		class := p.job.classes[at]
+		s.sendPlan(p, []*placeWork{{
+			job: p.job, gang: class.gang, host: home, together: together, parts: []placePart{{class: class, instances: make([]uint32, n)}},
+		}})
 	}
 }
 

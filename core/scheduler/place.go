@@ -24,6 +24,7 @@ type placeWork struct {
 	rooms      []shardRoom   // of the shards that refused a gang's start
 	gather     *gather       // of which it asks the shard to for a part
 	to         *shardState
+	known      int // of a plan: that many of its parts would be placed in the shard that is asked already
 }
 
 type placePart struct {
@@ -31,6 +32,8 @@ type placePart struct {
 	instances []uint32
 	refusal   placement.Reasons // of all shards that refused it, together
 	of        int               // with gather: the part of the gang's work
+	unit      *placeWork        // of a plan: what it goes together with; instances are a number only
+	want      int               // of a plan: how many there are in the end, with those that join
 }
 
 func (w *placeWork) tasks() int {
@@ -167,12 +170,15 @@ func (s *State) sendBatch(b *batch) {
 	s.setTimer(timer{at: s.now + int64(batchTimeout), kind: timerBatch, batch: b.id})
 	m := shard.Place{Epoch: b.shard.epoch, Batch: b.id}
 	for n, w := range b.work {
+		if w.plan != nil {
+			m.Requests = s.trialRequests(m.Requests, n, b.shard, w)
+			continue
+		}
 		for _, p := range w.parts {
 			r := shard.PlaceRequest{
-				Class: p.class.class, Count: len(p.instances), Gang: w.together, Seed: s.cfg.Seed, DryRun: w.plan != nil, Within: w.within(),
-				Want: w.want(p),
+				Class: p.class.class, Count: len(p.instances), Gang: w.together, Seed: s.cfg.Seed, Within: w.within(), Want: w.want(p),
 			}
-			if w.together && w.plan == nil {
+			if w.together {
 				r.Unit = uint32(n) + 1
 			}
 			if w.host != nil {

@@ -3,23 +3,42 @@ package scheduler
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
+	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
-// planWork is a plan on its way through the shards.
+// planWork is a plan on its way through the shards:
+//  1. all its units go to one shard after the other, together, as each takes room from the next; what a shard has no room for goes on;
+//  2. gangs that no shard takes alone gather over several, see planGather;
+//  3. for what is left others may have to make room, see planVictims.
 type planWork struct {
-	token uint64
-	plan  *Plan
-	job   *job   // made for the plan alone: it is in no index
-	open  int    // works not yet answered
-	probe *probe // what the plan is for; nil: an answer to PlanJob
+	token   uint64
+	plan    *Plan
+	job     *job                        // made for the plan alone: it is in no index
+	probe   *probe                      // what the plan is for; nil: an answer to PlanJob
+	booked  map[*shardState][]placePart // what would be placed there
+	gathers []*placeWork                // units to be gathered
+	order   []*shardState               // of the first of them: still to be asked
+	held    []plannedRoom               // by the first of them
+	lost    []placePart                 // nobody has room for these
+	room    resource.Vector             // what the pool would still admit
+	short   *PendingReason              // why it would not admit all; nil: it would
+	trial   *planTrial
+}
+
+// plannedRoom is room in a shard for a part of a gang that gathers.
+type plannedRoom struct {
+	shard *shardState
+	part  placePart
+	found []shard.Assignment
 }
 
 // planJob answers what a submission would do. The placement is tried by the shards without taking room, so the answer comes later;
@@ -44,31 +63,133 @@ func (s *State) planJob(token uint64, spec *workload.JobSpec) *Error {
 		s.external(Reply{Answer: Answer{Token: token, Plan: plan}})
 		return nil
 	}
-	s.sendPlan(p)
+	units := p.units()
+	s.planAdmission(p, units)
+	s.sendPlan(p, units)
 	return nil
 }
 
-func (s *State) sendPlan(p *planWork) {
+// units lists what of the planned job goes together: the start of each gang, then its single instances, class by class. There is no more of it
+// than one batch holds, and than may run at once. Members of a class of which nobody starts with the gang are left out.
+func (p *planWork) units() []*placeWork {
 	left := shard.MaxBatch
-	room := s.planRoom(p.job)
-	s.plans++
-	for _, c := range p.job.classes {
-		n := min(int(c.size()), left)
-		if n == 0 {
+	if most := p.job.spec.MaxRunning; most > 0 {
+		left = min(left, int(most))
+	}
+	var units []*placeWork
+	for _, g := range p.job.gangs {
+		u := &placeWork{job: p.job, gang: g, together: true, parts: startParts(g)}
+		size := 0
+		for n := range u.parts {
+			u.parts[n].want = int(u.parts[n].class.size())
+			size += u.parts[n].want
+		}
+		if int(g.Min) > left {
 			continue
 		}
-		left -= n
-		p.plan.Checked += n
-		admitted := c.class.Needs.Times(&room, int64(n))
-		room = room.Sub(c.class.Needs.Scale(admitted))
-		p.plan.Admitted += int(admitted)
-		p.open++
-		s.enqueue(&placeWork{plan: p, job: p.job, together: c.gang != nil && !c.gang.Elastic(), parts: []placePart{{class: c, instances: make([]uint32, n)}}})
+		if size > left { // its start is looked at, and nobody who joins
+			for n := range u.parts {
+				u.parts[n].want = len(u.parts[n].instances)
+			}
+			size = int(g.Min)
+		}
+		left -= size
+		units = append(units, u)
 	}
-	if p.open == 0 { // a daemon's hosts are found out when it runs
-		s.plans--
-		s.external(Reply{Answer: Answer{Token: p.token, Plan: p.plan}})
+	for _, c := range p.job.loners {
+		if n := min(int(c.size()), left); n > 0 {
+			left -= n
+			units = append(units, &placeWork{job: p.job, parts: []placePart{{class: c, instances: make([]uint32, n), want: n}}})
+		}
 	}
+	return units
+}
+
+// startParts is the members of a gang that start together, by class. The instances are a number only.
+func startParts(g *gang) []placePart {
+	counts := make([]int, len(g.classes))
+	for rank, i := range g.All() {
+		if rank == g.Min {
+			break
+		}
+		counts[g.job.classOf(i).index]++
+	}
+	var parts []placePart
+	for n, c := range g.classes {
+		if counts[n] > 0 {
+			parts = append(parts, placePart{class: c, instances: make([]uint32, counts[n])})
+		}
+	}
+	return parts
+}
+
+// planAdmission says how much of the units the pool would admit, if their demand counted. Who stands in its queue is left out of account.
+func (s *State) planAdmission(p *planWork, units []*placeWork) {
+	undo := s.suppose(p.job)
+	defer undo()
+	p.room = s.planRoom(p.job)
+	room := p.room
+	for _, u := range units {
+		starts := true
+		if u.gang != nil && u.gang.starts.FitsIn(&room) {
+			room = room.Sub(u.gang.starts)
+			p.plan.Admitted += int(u.gang.Min)
+		} else if u.gang != nil {
+			starts = false
+		}
+		for n := range u.parts {
+			part := &u.parts[n]
+			p.plan.Checked += part.want
+			rest := part.want
+			if u.gang != nil {
+				rest -= len(part.instances)
+			}
+			if starts {
+				fit := part.class.class.Needs.Times(&room, int64(rest))
+				room = room.Sub(part.class.class.Needs.Scale(fit))
+				p.plan.Admitted += int(fit)
+			}
+		}
+	}
+	if p.plan.Admitted < p.plan.Checked {
+		if r, short := s.whyPool(p.job, atOnce(p.job.spec)); short {
+			r.Instances = p.plan.Checked - p.plan.Admitted
+			p.short = &r
+		}
+	}
+}
+
+// suppose has the cell judge by the entitlements that it would come to if a planned job's demand counted, until undo is called. It costs a
+// copy of the tree and a recomputation.
+func (s *State) suppose(j *job) (undo func()) {
+	q := s.queueOf(j.spec)
+	changed, off := q.changed, s.demandOff
+	s.demands(j, atOnce(j.spec).Min(mostDemand))
+	is := s.pools
+	s.pools = is.Clone()
+	s.planEntitle(s.pools)
+	s.demands(j, resource.Vector{})
+	q.changed, s.demandOff = changed, off
+	return func() { s.pools = is }
+}
+
+// sendPlan sends all units to the first shard.
+func (s *State) sendPlan(p *planWork, units []*placeWork) {
+	s.plans++
+	p.booked = map[*shardState][]placePart{}
+	w := &placeWork{plan: p, job: p.job}
+	for n, u := range units {
+		u.admitted, w.host = uint64(n)+1, u.host
+		for _, part := range u.parts {
+			part.unit = u
+			w.parts = append(w.parts, part)
+		}
+	}
+	if len(w.parts) == 0 { // a daemon's hosts are found out when it runs
+		s.planDone(p)
+		return
+	}
+	s.enqueue(w)
 }
 
 // planRoom is what the pool would still admit.
@@ -81,53 +202,238 @@ func (s *State) planRoom(j *job) resource.Vector {
 	return room
 }
 
+// trialRequests asks a shard where the parts of the n-th work of a batch would go, beside what would be placed there already.
+func (s *State) trialRequests(list []shard.PlaceRequest, n int, sh *shardState, w *placeWork) []shard.PlaceRequest {
+	booked := w.plan.booked[sh]
+	w.parts, w.known = append(slices.Clone(booked), w.parts[w.known:]...), len(booked)
+	for i := range w.parts {
+		p := &w.parts[i]
+		r := shard.PlaceRequest{Class: p.class.class, Count: len(p.instances), Seed: s.cfg.Seed, DryRun: true, Trial: uint32(n) + 1}
+		if w.host != nil {
+			r.Host = w.host.ID
+		}
+		if u := p.unit; u != nil && u.together {
+			r.Within = u.within()
+			if w.to == nil {
+				r.Gang, r.Want, r.Unit = true, p.want, uint32(u.admitted)
+			}
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
 // planned takes one shard's answer to a plan and asks the next shard for the rest.
 func (s *State) planned(sh *shardState, w *placeWork, results []shard.PlaceResult) {
 	p := w.plan
-	for _, a := range results[0].Assignments {
+	parts, results := w.parts[w.known:], results[w.known:]
+	if w.to != nil {
+		s.planGathered(sh, p, parts, results)
+		return
+	}
+	var rest []placePart
+	for len(parts) > 0 {
+		n := 1
+		for n < len(parts) && parts[n].unit == parts[0].unit {
+			n++
+		}
+		rest = append(rest, s.plannedUnit(sh, p, parts[:n], results[:n])...)
+		parts, results = parts[n:], results[n:]
+	}
+	w.parts, w.known = rest, 0
+	w.tried = append(w.tried, sh)
+	if len(rest) == 0 {
+		s.planGather(p)
+		return
+	}
+	s.enqueue(w)
+}
+
+// plannedUnit notes where a unit would go, and returns what of it goes on to the next shard.
+func (s *State) plannedUnit(sh *shardState, p *planWork, parts []placePart, results []shard.PlaceResult) (rest []placePart) {
+	u := parts[0].unit
+	if u.together {
+		whole := true
+		for n := range results {
+			whole = whole && len(results[n].Assignments) >= len(parts[n].instances) && !slices.ContainsFunc(results[n].Assignments, s.unknownHost)
+			p.probe.note(&results[n], parts[n].class)
+		}
+		if !whole || !s.stayTogether(u, results) {
+			for n := range results {
+				parts[n].noteRefusal(&results[n])
+			}
+			u.noteRoom(sh, results)
+			return parts
+		}
+		u.together = false // it starts here: the others join it
+		for n := range parts {
+			parts[n].refusal = placement.Reasons{}
+		}
+	}
+	bound := u.gang != nil && u.topology().Required
+	for n := range parts {
+		part := &parts[n]
+		s.bookPlanned(sh, p, part, results[n].Assignments)
+		left := max(part.want, len(part.instances)) - len(results[n].Assignments)
+		if left <= 0 {
+			continue
+		}
+		part.instances, part.want = make([]uint32, left), left
+		part.noteRefusal(&results[n])
+		if u.gang == nil {
+			p.probe.note(&results[n], part.class)
+		}
+		if bound {
+			s.planUnitLost(p, &placeWork{job: p.job, gang: u.gang, parts: []placePart{*part}, tried: []*shardState{sh}})
+			continue
+		}
+		rest = append(rest, *part)
+	}
+	return rest
+}
+
+func (s *State) unknownHost(a shard.Assignment) bool { return s.hosts[a.Host] == nil }
+
+// bookPlanned notes instances that would be placed.
+func (s *State) bookPlanned(sh *shardState, p *planWork, part *placePart, list []shard.Assignment) {
+	if len(list) == 0 {
+		return
+	}
+	p.booked[sh] = append(p.booked[sh], placePart{class: part.class, instances: make([]uint32, len(list))})
+	for _, a := range list {
 		p.plan.Placeable++
 		if h := s.hosts[a.Host]; h != nil && (len(p.plan.Hosts) < MaxPlanHosts || p.plan.Hosts[h.Name] > 0) {
 			p.plan.Hosts[h.Name]++
 		}
 	}
-	rest := w.parts[0].instances[:min(results[0].Refused, len(w.parts[0].instances))]
-	if len(rest) == 0 {
-		s.planAnswered(p)
-		return
-	}
-	w.parts[0].instances = rest
-	w.parts[0].noteRefusal(&results[0])
-	p.probe.note(&results[0], w.parts[0].class)
-	w.tried = append(w.tried, sh)
-	s.enqueue(w)
 }
 
+// planRefused settles what no shard has room for.
 func (s *State) planRefused(w *placeWork) {
-	part := &w.parts[0]
-	r := PendingReason{Kind: PendingNoShard, Message: "no cluster that it may use is ready"}
-	if len(w.tried) > 0 {
-		r = whyRefused(&part.refusal, part.refusal.NeverFits && s.triedAll(w))
-	}
-	r.Instances = len(part.instances)
-	w.plan.plan.Pending = append(w.plan.plan.Pending, r)
-	s.planAnswered(w.plan)
-}
-
-func (s *State) planAnswered(p *planWork) {
-	p.open--
-	if p.open > 0 {
+	p := w.plan
+	if w.to != nil { // the shard that was to take a part of a gang is gone
+		s.planGathered(w.to, p, w.parts[w.known:], make([]shard.PlaceResult, len(w.parts)-w.known))
 		return
 	}
+	for parts := w.parts[w.known:]; len(parts) > 0; {
+		n, u := 1, parts[0].unit
+		for n < len(parts) && parts[n].unit == u {
+			n++
+		}
+		u.parts, parts = parts[:n], parts[n:]
+		u.tried = w.tried
+		if u.together && p.probe == nil && len(s.gatherRooms(u)) > 0 {
+			p.gathers = append(p.gathers, u)
+			continue
+		}
+		s.planUnitLost(p, u)
+	}
+	s.planGather(p)
+}
+
+// planUnitLost says why a unit would wait.
+func (s *State) planUnitLost(p *planWork, u *placeWork) {
+	u.sumRooms()
+	r := PendingReason{Kind: PendingNoShard, Message: "no cluster that it may use is ready"}
+	if len(u.tried) > 0 {
+		scarcest, never := u.scarcest()
+		r = whyRefused(&scarcest, never && s.triedAll(u))
+	}
+	r.Instances = u.tasks()
+	p.plan.Pending = append(p.plan.Pending, r)
+	if r.Kind == PendingPlacement {
+		p.lost = append(p.lost, u.parts...)
+	}
+}
+
+// scarcest is the refusal of the class of a unit for which there is least room, with the figures of the whole gang.
+func (w *placeWork) scarcest() (worst placement.Reasons, never bool) {
+	worst = w.parts[0].refusal
+	size, largest := 0, 0
+	for n := range w.parts {
+		r := &w.parts[n].refusal
+		size, largest, never = size+r.GangSize, largest+r.GangLargest, never || r.NeverFits
+		if r.NeverFits && !worst.NeverFits || r.NeverFits == worst.NeverFits && r.GangLargest*worst.GangSize < worst.GangLargest*r.GangSize {
+			worst = *r
+		}
+	}
+	worst.GangSize, worst.GangLargest = size, largest
+	return worst, never
+}
+
+// planGather takes the next gang that no shard takes alone over the shards in which it would gather, or goes on when there is none.
+func (s *State) planGather(p *planWork) {
+	if len(p.gathers) == 0 {
+		s.planVictims(p)
+		return
+	}
+	p.order, p.held = nil, nil
+	for _, r := range s.gatherRooms(p.gathers[0]) {
+		p.order = append(p.order, r.shard)
+	}
+	s.planGathered(nil, p, p.gathers[0].parts, nil)
+}
+
+// planGathered notes what a shard would take of a gathering gang, and asks the next one for the rest. What is planned there already goes along.
+func (s *State) planGathered(sh *shardState, p *planWork, parts []placePart, results []shard.PlaceResult) {
+	u := p.gathers[0]
+	var rest []placePart
+	for n := range parts {
+		part := parts[n]
+		if sh != nil {
+			p.held = append(p.held, plannedRoom{sh, part, results[n].Assignments})
+			part.instances = part.instances[:max(len(part.instances)-len(results[n].Assignments), 0)]
+		}
+		if len(part.instances) > 0 {
+			rest = append(rest, part)
+		}
+	}
+	switch {
+	case len(rest) == 0:
+		for n := range p.held {
+			s.bookPlanned(p.held[n].shard, p, &p.held[n].part, p.held[n].found)
+		}
+		p.gathers = p.gathers[1:]
+		s.planJoin(p, u)
+	case len(p.order) == 0: // less room than it seemed: all start or none
+		p.gathers = p.gathers[1:]
+		s.planUnitLost(p, u)
+		s.planGather(p)
+	default:
+		to := p.order[0]
+		p.order = p.order[1:]
+		s.enqueue(&placeWork{plan: p, job: p.job, to: to, parts: rest})
+		s.dispatchAgain = true
+	}
+}
+
+// planJoin goes on with those who join a gang that gathered. Where it has to stay in one cluster they are left out.
+func (s *State) planJoin(p *planWork, u *placeWork) {
+	u.together = false
+	w := &placeWork{plan: p, job: p.job}
+	for _, part := range u.parts {
+		if left := part.want - len(part.instances); left > 0 && !u.topology().Required {
+			part.instances, part.want, part.refusal = make([]uint32, left), left, placement.Reasons{}
+			w.parts = append(w.parts, part)
+		}
+	}
+	if len(w.parts) == 0 {
+		s.planGather(p)
+		return
+	}
+	s.enqueue(w)
+	s.dispatchAgain = true
+}
+
+// planDone answers.
+func (s *State) planDone(p *planWork) {
 	s.plans--
 	if p.probe != nil {
 		s.probed(p.probe)
 		return
 	}
-	if a := p.plan; a.Admitted < a.Checked {
-		if r, short := s.whyPool(p.job, atOnce(p.job.spec)); short {
-			r.Instances = a.Checked - a.Admitted
-			a.Pending = append(a.Pending, r)
-		}
+	if p.short != nil {
+		p.plan.Pending = append(p.plan.Pending, *p.short)
 	}
 	s.external(Reply{Answer: Answer{Token: p.token, Plan: p.plan}})
 }

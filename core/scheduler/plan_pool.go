@@ -11,9 +11,6 @@ import (
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
-// MaxExposed bounds the jobs that a plan lists of one pool.
-const MaxExposed = 10
-
 // PoolEffect is what a plan would do to one pool.
 type PoolEffect struct {
 	ID            workload.PoolID // zero: it would be created

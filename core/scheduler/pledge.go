@@ -33,6 +33,11 @@ type pledgedWork struct {
 // pledged takes the answer to one question.
 func (s *State) pledged(sh *shardState, r *shard.Pledged) {
 	q, ok := s.press.asked[r.Batch]
+	if ok && q.shard == sh && q.plan != nil {
+		delete(s.press.asked, r.Batch)
+		s.planPledged(sh, q.plan, r.Results)
+		return
+	}
 	parts := 0
 	if ok {
 		for _, in := range q.list {

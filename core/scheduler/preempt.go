@@ -53,6 +53,7 @@ type plea struct {
 type question struct {
 	shard *shardState
 	list  []*plea
+	plan  *planWork // it is asked for a plan alone: nobody has to go
 }
 
 func (s *State) holdOff() int64 { return holdOffPeriods * int64(s.cfg.EntitlementPeriod) }
@@ -237,6 +238,10 @@ func (s *State) questionTimedOut(id uint64) {
 		return
 	}
 	delete(s.press.asked, id)
+	if q.plan != nil {
+		s.planPledged(q.shard, q.plan, nil)
+		return
+	}
 	q.shard.asked = false
 	for _, in := range q.list {
 		s.notHere(q.shard, in)

@@ -26,6 +26,11 @@ const (
 	MaxRunsKept = 10
 	// MaxPlanHosts bounds the hosts that a plan lists.
 	MaxPlanHosts = 100
+	// MaxPlanVictims bounds the runs that a plan names of those that would make room, and MaxExposed the jobs that a plan of pools lists of one pool.
+	MaxPlanVictims = 10
+	MaxExposed     = 10
+	// PlanTimeout is how long a plan may wait for shards before its caller gives up on it.
+	PlanTimeout = 10 * time.Second
 	// ChangesKept is how many groups the event log holds; a watcher further behind has to list again.
 	ChangesKept = 1 << 16
 

@@ -119,13 +119,14 @@ func (s *State) gangUse(g *gang) (use resource.Vector, work int64) {
 
 // hearing checks a shard's choice of victims against the cell as it is now.
 type hearing struct {
-	state  *State
-	in     *plea
-	needs  resource.Vector // kinds that the work asks for
-	taken  map[*poolQueue]resource.Vector
-	lost   map[*job]uint32
-	gangs  map[*gang]bool
-	doomed []doomed
+	state   *State
+	in      *plea
+	planned bool            // nothing is carried out
+	needs   resource.Vector // kinds that the work asks for
+	taken   map[*poolQueue]resource.Vector
+	lost    map[*job]uint32
+	gangs   map[*gang]bool
+	doomed  []doomed
 }
 
 // doomed is a run that is to make room; of a gang, one of its members.
@@ -193,7 +194,11 @@ func (h *hearing) may(j *job, use *resource.Vector) (string, bool) {
 	for k := range use {
 		if h.needs[k] > 0 && use[k] > 0 && left[k] > a.Entitlement[k] {
 			overage := preemption.Overage(used, a.Entitlement) / 10_000
-			return by + fmt.Sprintf("pool %s was %d %% over its entitlement", s.poolPath(j.spec.Pool), overage), true
+			verb := "was"
+			if h.planned {
+				verb = "would be"
+			}
+			return by + fmt.Sprintf("pool %s %s %d %% over its entitlement", s.poolPath(j.spec.Pool), verb, overage), true
 		}
 	}
 	return "", false

@@ -169,8 +169,10 @@ type PlaceRequest struct {
 	Unit   uint32
 	Within placement.Within
 	Want   int
-	// DryRun asks where the tasks would go (placement.Native.Plan): the assignments carry no lease and the table stays as it was.
+	// DryRun asks where the tasks would go (placement.Native.Plan): the assignments carry no lease and the table stays as it was. The dry runs of
+	// one Trial take room from one another, those of different ones do not. Of a gang there are up to Want assignments.
 	DryRun bool
+	Trial  uint32
 }
 
 // LaunchRun is one launch on a lease.
@@ -264,9 +266,9 @@ type HostSummary struct {
 
 // PlaceResult is what became of one PlaceRequest.
 type PlaceResult struct {
-	Assignments []Assignment      // at most Count
+	Assignments []Assignment      // at most Count; of a gang's dry run at most Want
 	Refused     int               // Count - len(Assignments)
-	Reasons     placement.Reasons // why, when Refused > 0
+	Reasons     placement.Reasons // why, when there are fewer than were asked for
 	Nearest     Nearest           // of a dry run, when Refused > 0
 }
 

@@ -70,7 +70,7 @@ func (m *Machine) refuseBatch(p Place) {
 }
 
 func alike(a, b *PlaceRequest) bool {
-	return a.DryRun == b.DryRun && a.Class != nil && b.Class != nil && a.Class.Placement.Strategy == b.Class.Placement.Strategy
+	return a.DryRun == b.DryRun && a.Trial == b.Trial && a.Class != nil && b.Class != nil && a.Class.Placement.Strategy == b.Class.Placement.Strategy
 }
 
 // admissible reports whether a request may go to a placer, and takes its tasks off what the batch may still hold.
@@ -167,11 +167,15 @@ func (m *Machine) accept(r *PlaceRequest, found *placement.Result) PlaceResult {
 // planned turns what a placer would do into a result without leases. taken says that it has done it.
 func (m *Machine) planned(r *PlaceRequest, found *placement.Result, taken bool) PlaceResult {
 	result := PlaceResult{Refused: r.Count, Reasons: found.Reasons}
+	most := r.Count
+	if r.Gang {
+		most = max(most, r.Want)
+	}
 	for i := range found.Assignments {
 		a := &found.Assignments[i]
-		if m.check(r, a, taken) && result.Refused > 0 {
+		if len(result.Assignments) < most && m.check(r, a, taken) {
 			result.Assignments = append(result.Assignments, Assignment{Host: m.table.ID(a.Row), Devices: a.Devices, Ports: a.Ports})
-			result.Refused--
+			result.Refused = max(result.Refused-1, 0)
 		}
 	}
 	if r.Gang && result.Refused > 0 {

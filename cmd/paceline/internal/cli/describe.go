@@ -292,7 +292,22 @@ func (a *app) describePlan(spec *pacelinev1.JobSpec, plan *pacelinev1.PlanJobRes
 			a.say("    %s: %s", output.Plural(r.GetHosts(), "host"), output.Enum(r.GetReason()))
 		}
 	}
+	a.describeVictims(plan.GetPreemption())
 	for _, warning := range plan.GetWarnings() {
 		a.say("  warning: %s", warning)
+	}
+}
+
+// describeVictims says who would make room for a planned job.
+func (a *app) describeVictims(p *pacelinev1.PlanPreemption) {
+	if p == nil {
+		return
+	}
+	a.say("  preemption: %s", p.GetMessage())
+	for _, v := range p.GetVictims() {
+		a.say("    %s, instance %d on %s: %s", jobPath(v.GetPool(), v.GetName()), v.GetInstance(), v.GetHost(), v.GetWhy())
+	}
+	if more := int(p.GetRuns()) - len(p.GetVictims()); more > 0 && p.GetRuns() > 0 {
+		a.say("    and %s more", output.Plural(uint32(more), "run")) //nolint:gosec // a part of a uint32
 	}
 }

@@ -222,6 +222,10 @@ func (c *fakeJobs) PlanJob(_ context.Context, r *connect.Request[pacelinev1.Plan
 		return connect.NewResponse(&pacelinev1.PlanJobResponse{
 			Change: pacelinev1.PlanChange_PLAN_CHANGE_CREATE, Checked: 3, Admitted: 3, Placeable: 2, Hosts: map[string]uint32{"host-1": 1, "host-0": 1},
 			Pending: []*pacelinev1.Pending{noRoom(1)},
+			Preemption: &pacelinev1.PlanPreemption{
+				Instances: 1, Runs: 12, Message: "1 instance would start once 12 runs of others made room",
+				Victims: []*pacelinev1.PlanVictim{{Job: "j1", Name: "lent", Pool: "/batch", Instance: 4, Host: "host-1", Why: "pool /batch would be 50 % over its entitlement"}},
+			},
 		}), nil
 	case proto.Equal(j.spec, spec):
 		return connect.NewResponse(&pacelinev1.PlanJobResponse{Change: pacelinev1.PlanChange_PLAN_CHANGE_NONE}), nil

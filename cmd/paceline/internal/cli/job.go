@@ -161,7 +161,8 @@ func (a *app) jobPlan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan FILE...",
 		Short: "Say what submitting files would do",
-		Long: `Say what 'job run' would change and where the instances would run, without changing anything.
+		Long: `Say what 'job run' would change and where the instances would run, without changing anything. Gangs are tried as a whole. Where room is
+short, the plan names whose work would make room by preemption.
 
 Exit code 0: nothing would change. 1: there are changes. 255: the plan could not be made.`,
 		Example: `  paceline job plan web.yaml && echo nothing to do`,

@@ -252,9 +252,10 @@ type PlanJobResponse struct {
 	Change PlanChange `protobuf:"varint,1,opt,name=change,proto3,enum=paceline.v1.PlanChange" json:"change,omitempty"`
 	// How the spec of the live job of that name would change, field by field.
 	Fields []*FieldChange `protobuf:"bytes,2,rep,name=fields,proto3" json:"fields,omitempty"`
-	// Instances for which room was looked for; the others were not tried.
+	// Instances for which room was looked for: no more than may run at once. Gangs are looked at as a whole, and what is planned takes room from
+	// what is planned after it.
 	Checked uint32 `protobuf:"varint,3,opt,name=checked,proto3" json:"checked,omitempty"`
-	// Of these: how many the pool's entitlement covers now.
+	// Of these: how many the pool's entitlement would cover, once the job's demand counts. Who waits in the pool before it is left out of account.
 	Admitted uint32 `protobuf:"varint,4,opt,name=admitted,proto3" json:"admitted,omitempty"`
 	// Of these: how many found room.
 	Placeable uint32 `protobuf:"varint,5,opt,name=placeable,proto3" json:"placeable,omitempty"`
@@ -263,7 +264,9 @@ type PlanJobResponse struct {
 	// Why the others would wait.
 	Pending []*Pending `protobuf:"bytes,7,rep,name=pending,proto3" json:"pending,omitempty"`
 	// What else the user should know.
-	Warnings      []string `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Who would make room for instances that found none. Absent: nobody would.
+	Preemption    *PlanPreemption `protobuf:"bytes,60,opt,name=preemption,proto3" json:"preemption,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -354,6 +357,186 @@ func (x *PlanJobResponse) GetWarnings() []string {
 	return nil
 }
 
+func (x *PlanJobResponse) GetPreemption() *PlanPreemption {
+	if x != nil {
+		return x.Preemption
+	}
+	return nil
+}
+
+// PlanPreemption is what others would have to give up for a planned job, if nothing changed until then.
+type PlanPreemption struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many of its instances would start by it, beside those that are placeable.
+	Instances uint32 `protobuf:"varint,1,opt,name=instances,proto3" json:"instances,omitempty"`
+	// How many runs of others would be ended for them.
+	Runs uint32 `protobuf:"varint,2,opt,name=runs,proto3" json:"runs,omitempty"`
+	// The first of these runs, at most 10, of pools that the caller may see.
+	Victims []*PlanVictim `protobuf:"bytes,3,rep,name=victims,proto3" json:"victims,omitempty"`
+	// For how long the job would have to wait in vain before others have to go.
+	Wait *durationpb.Duration `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
+	// All of this for people, in one sentence.
+	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanPreemption) Reset() {
+	*x = PlanPreemption{}
+	mi := &file_paceline_v1_job_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanPreemption) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanPreemption) ProtoMessage() {}
+
+func (x *PlanPreemption) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_job_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanPreemption.ProtoReflect.Descriptor instead.
+func (*PlanPreemption) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PlanPreemption) GetInstances() uint32 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *PlanPreemption) GetRuns() uint32 {
+	if x != nil {
+		return x.Runs
+	}
+	return 0
+}
+
+func (x *PlanPreemption) GetVictims() []*PlanVictim {
+	if x != nil {
+		return x.Victims
+	}
+	return nil
+}
+
+func (x *PlanPreemption) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *PlanPreemption) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// PlanVictim is a run that would make room for a planned job.
+type PlanVictim struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of its job.
+	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// The name of its job.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The path of its pool.
+	Pool string `protobuf:"bytes,3,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Its instance.
+	Instance uint32 `protobuf:"varint,4,opt,name=instance,proto3" json:"instance,omitempty"`
+	// The name of its host.
+	Host string `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
+	// Why it may have to go.
+	Why           string `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanVictim) Reset() {
+	*x = PlanVictim{}
+	mi := &file_paceline_v1_job_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanVictim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanVictim) ProtoMessage() {}
+
+func (x *PlanVictim) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_job_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanVictim.ProtoReflect.Descriptor instead.
+func (*PlanVictim) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PlanVictim) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *PlanVictim) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PlanVictim) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *PlanVictim) GetInstance() uint32 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
+func (x *PlanVictim) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *PlanVictim) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // FieldChange is one difference between two specs.
 type FieldChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -369,7 +552,7 @@ type FieldChange struct {
 
 func (x *FieldChange) Reset() {
 	*x = FieldChange{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[4]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -381,7 +564,7 @@ func (x *FieldChange) String() string {
 func (*FieldChange) ProtoMessage() {}
 
 func (x *FieldChange) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[4]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -394,7 +577,7 @@ func (x *FieldChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldChange.ProtoReflect.Descriptor instead.
 func (*FieldChange) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{4}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *FieldChange) GetField() string {
@@ -429,7 +612,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[5]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -441,7 +624,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[5]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +637,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{5}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetJobRequest) GetJob() string {
@@ -475,7 +658,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[6]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -487,7 +670,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[6]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -500,7 +683,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{6}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetJobResponse) GetJob() *Job {
@@ -535,7 +718,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[7]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -547,7 +730,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[7]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -560,7 +743,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{7}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListJobsRequest) GetPool() string {
@@ -634,7 +817,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[8]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +829,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[8]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +842,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{8}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListJobsResponse) GetJobs() []*JobSummary {
@@ -696,7 +879,7 @@ type StopJobRequest struct {
 
 func (x *StopJobRequest) Reset() {
 	*x = StopJobRequest{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[9]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -708,7 +891,7 @@ func (x *StopJobRequest) String() string {
 func (*StopJobRequest) ProtoMessage() {}
 
 func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[9]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -721,7 +904,7 @@ func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobRequest.ProtoReflect.Descriptor instead.
 func (*StopJobRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{9}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StopJobRequest) GetJob() string {
@@ -749,7 +932,7 @@ type StopJobResponse struct {
 
 func (x *StopJobResponse) Reset() {
 	*x = StopJobResponse{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[10]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -761,7 +944,7 @@ func (x *StopJobResponse) String() string {
 func (*StopJobResponse) ProtoMessage() {}
 
 func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[10]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -774,7 +957,7 @@ func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobResponse.ProtoReflect.Descriptor instead.
 func (*StopJobResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{10}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StopJobResponse) GetJob() *JobSummary {
@@ -801,7 +984,7 @@ type RestartJobRequest struct {
 
 func (x *RestartJobRequest) Reset() {
 	*x = RestartJobRequest{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[11]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +996,7 @@ func (x *RestartJobRequest) String() string {
 func (*RestartJobRequest) ProtoMessage() {}
 
 func (x *RestartJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[11]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +1009,7 @@ func (x *RestartJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartJobRequest.ProtoReflect.Descriptor instead.
 func (*RestartJobRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{11}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RestartJobRequest) GetJob() string {
@@ -868,7 +1051,7 @@ type RestartJobResponse struct {
 
 func (x *RestartJobResponse) Reset() {
 	*x = RestartJobResponse{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[12]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +1063,7 @@ func (x *RestartJobResponse) String() string {
 func (*RestartJobResponse) ProtoMessage() {}
 
 func (x *RestartJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[12]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +1076,7 @@ func (x *RestartJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartJobResponse.ProtoReflect.Descriptor instead.
 func (*RestartJobResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{12}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RestartJobResponse) GetJob() *JobSummary {
@@ -918,7 +1101,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[13]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1113,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[13]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1126,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{13}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteJobRequest) GetJob() string {
@@ -978,7 +1161,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[14]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1173,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[14]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1186,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{14}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteJobResponse) GetJob() *JobSummary {
@@ -1024,7 +1207,7 @@ type ExplainJobRequest struct {
 
 func (x *ExplainJobRequest) Reset() {
 	*x = ExplainJobRequest{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[15]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1219,7 @@ func (x *ExplainJobRequest) String() string {
 func (*ExplainJobRequest) ProtoMessage() {}
 
 func (x *ExplainJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[15]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1232,7 @@ func (x *ExplainJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainJobRequest.ProtoReflect.Descriptor instead.
 func (*ExplainJobRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{15}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExplainJobRequest) GetJob() string {
@@ -1070,7 +1253,7 @@ type ExplainJobResponse struct {
 
 func (x *ExplainJobResponse) Reset() {
 	*x = ExplainJobResponse{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[16]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1265,7 @@ func (x *ExplainJobResponse) String() string {
 func (*ExplainJobResponse) ProtoMessage() {}
 
 func (x *ExplainJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[16]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1278,7 @@ func (x *ExplainJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainJobResponse.ProtoReflect.Descriptor instead.
 func (*ExplainJobResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{16}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExplainJobResponse) GetExplanation() *Explanation {
@@ -1118,7 +1301,7 @@ const file_paceline_v1_job_service_proto_rawDesc = "" +
 	"\tunchanged\x18\x02 \x01(\bR\tunchanged\x12\x1a\n" +
 	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"B\n" +
 	"\x0ePlanJobRequest\x120\n" +
-	"\x04spec\x18\x01 \x01(\v2\x14.paceline.v1.JobSpecB\x06\xbaH\x03\xc8\x01\x01R\x04spec\"\x8d\x03\n" +
+	"\x04spec\x18\x01 \x01(\v2\x14.paceline.v1.JobSpecB\x06\xbaH\x03\xc8\x01\x01R\x04spec\"\xca\x03\n" +
 	"\x0fPlanJobResponse\x12/\n" +
 	"\x06change\x18\x01 \x01(\x0e2\x17.paceline.v1.PlanChangeR\x06change\x120\n" +
 	"\x06fields\x18\x02 \x03(\v2\x18.paceline.v1.FieldChangeR\x06fields\x12\x18\n" +
@@ -1127,11 +1310,28 @@ const file_paceline_v1_job_service_proto_rawDesc = "" +
 	"\tplaceable\x18\x05 \x01(\rR\tplaceable\x12=\n" +
 	"\x05hosts\x18\x06 \x03(\v2'.paceline.v1.PlanJobResponse.HostsEntryR\x05hosts\x12.\n" +
 	"\apending\x18\a \x03(\v2\x14.paceline.v1.PendingR\apending\x12\x1a\n" +
-	"\bwarnings\x18\b \x03(\tR\bwarnings\x1a8\n" +
+	"\bwarnings\x18\b \x03(\tR\bwarnings\x12;\n" +
+	"\n" +
+	"preemption\x18< \x01(\v2\x1b.paceline.v1.PlanPreemptionR\n" +
+	"preemption\x1a8\n" +
 	"\n" +
 	"HostsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"Q\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xbe\x01\n" +
+	"\x0ePlanPreemption\x12\x1c\n" +
+	"\tinstances\x18\x01 \x01(\rR\tinstances\x12\x12\n" +
+	"\x04runs\x18\x02 \x01(\rR\x04runs\x121\n" +
+	"\avictims\x18\x03 \x03(\v2\x17.paceline.v1.PlanVictimR\avictims\x12-\n" +
+	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"\x88\x01\n" +
+	"\n" +
+	"PlanVictim\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04pool\x18\x03 \x01(\tR\x04pool\x12\x1a\n" +
+	"\binstance\x18\x04 \x01(\rR\binstance\x12\x12\n" +
+	"\x04host\x18\x05 \x01(\tR\x04host\x12\x10\n" +
+	"\x03why\x18\x06 \x01(\tR\x03why\"Q\n" +
 	"\vFieldChange\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\tR\x06before\x12\x14\n" +
@@ -1219,76 +1419,81 @@ func file_paceline_v1_job_service_proto_rawDescGZIP() []byte {
 }
 
 var file_paceline_v1_job_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_paceline_v1_job_service_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_paceline_v1_job_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_paceline_v1_job_service_proto_goTypes = []any{
 	(PlanChange)(0),             // 0: paceline.v1.PlanChange
 	(*CreateJobRequest)(nil),    // 1: paceline.v1.CreateJobRequest
 	(*CreateJobResponse)(nil),   // 2: paceline.v1.CreateJobResponse
 	(*PlanJobRequest)(nil),      // 3: paceline.v1.PlanJobRequest
 	(*PlanJobResponse)(nil),     // 4: paceline.v1.PlanJobResponse
-	(*FieldChange)(nil),         // 5: paceline.v1.FieldChange
-	(*GetJobRequest)(nil),       // 6: paceline.v1.GetJobRequest
-	(*GetJobResponse)(nil),      // 7: paceline.v1.GetJobResponse
-	(*ListJobsRequest)(nil),     // 8: paceline.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),    // 9: paceline.v1.ListJobsResponse
-	(*StopJobRequest)(nil),      // 10: paceline.v1.StopJobRequest
-	(*StopJobResponse)(nil),     // 11: paceline.v1.StopJobResponse
-	(*RestartJobRequest)(nil),   // 12: paceline.v1.RestartJobRequest
-	(*RestartJobResponse)(nil),  // 13: paceline.v1.RestartJobResponse
-	(*DeleteJobRequest)(nil),    // 14: paceline.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),   // 15: paceline.v1.DeleteJobResponse
-	(*ExplainJobRequest)(nil),   // 16: paceline.v1.ExplainJobRequest
-	(*ExplainJobResponse)(nil),  // 17: paceline.v1.ExplainJobResponse
-	nil,                         // 18: paceline.v1.PlanJobResponse.HostsEntry
-	nil,                         // 19: paceline.v1.ListJobsRequest.LabelsEntry
-	(*JobSpec)(nil),             // 20: paceline.v1.JobSpec
-	(*JobSummary)(nil),          // 21: paceline.v1.JobSummary
-	(*Pending)(nil),             // 22: paceline.v1.Pending
-	(*Job)(nil),                 // 23: paceline.v1.Job
-	(JobState)(0),               // 24: paceline.v1.JobState
-	(JobKind)(0),                // 25: paceline.v1.JobKind
-	(*durationpb.Duration)(nil), // 26: google.protobuf.Duration
-	(*Explanation)(nil),         // 27: paceline.v1.Explanation
+	(*PlanPreemption)(nil),      // 5: paceline.v1.PlanPreemption
+	(*PlanVictim)(nil),          // 6: paceline.v1.PlanVictim
+	(*FieldChange)(nil),         // 7: paceline.v1.FieldChange
+	(*GetJobRequest)(nil),       // 8: paceline.v1.GetJobRequest
+	(*GetJobResponse)(nil),      // 9: paceline.v1.GetJobResponse
+	(*ListJobsRequest)(nil),     // 10: paceline.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),    // 11: paceline.v1.ListJobsResponse
+	(*StopJobRequest)(nil),      // 12: paceline.v1.StopJobRequest
+	(*StopJobResponse)(nil),     // 13: paceline.v1.StopJobResponse
+	(*RestartJobRequest)(nil),   // 14: paceline.v1.RestartJobRequest
+	(*RestartJobResponse)(nil),  // 15: paceline.v1.RestartJobResponse
+	(*DeleteJobRequest)(nil),    // 16: paceline.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),   // 17: paceline.v1.DeleteJobResponse
+	(*ExplainJobRequest)(nil),   // 18: paceline.v1.ExplainJobRequest
+	(*ExplainJobResponse)(nil),  // 19: paceline.v1.ExplainJobResponse
+	nil,                         // 20: paceline.v1.PlanJobResponse.HostsEntry
+	nil,                         // 21: paceline.v1.ListJobsRequest.LabelsEntry
+	(*JobSpec)(nil),             // 22: paceline.v1.JobSpec
+	(*JobSummary)(nil),          // 23: paceline.v1.JobSummary
+	(*Pending)(nil),             // 24: paceline.v1.Pending
+	(*durationpb.Duration)(nil), // 25: google.protobuf.Duration
+	(*Job)(nil),                 // 26: paceline.v1.Job
+	(JobState)(0),               // 27: paceline.v1.JobState
+	(JobKind)(0),                // 28: paceline.v1.JobKind
+	(*Explanation)(nil),         // 29: paceline.v1.Explanation
 }
 var file_paceline_v1_job_service_proto_depIdxs = []int32{
-	20, // 0: paceline.v1.CreateJobRequest.spec:type_name -> paceline.v1.JobSpec
-	21, // 1: paceline.v1.CreateJobResponse.job:type_name -> paceline.v1.JobSummary
-	20, // 2: paceline.v1.PlanJobRequest.spec:type_name -> paceline.v1.JobSpec
+	22, // 0: paceline.v1.CreateJobRequest.spec:type_name -> paceline.v1.JobSpec
+	23, // 1: paceline.v1.CreateJobResponse.job:type_name -> paceline.v1.JobSummary
+	22, // 2: paceline.v1.PlanJobRequest.spec:type_name -> paceline.v1.JobSpec
 	0,  // 3: paceline.v1.PlanJobResponse.change:type_name -> paceline.v1.PlanChange
-	5,  // 4: paceline.v1.PlanJobResponse.fields:type_name -> paceline.v1.FieldChange
-	18, // 5: paceline.v1.PlanJobResponse.hosts:type_name -> paceline.v1.PlanJobResponse.HostsEntry
-	22, // 6: paceline.v1.PlanJobResponse.pending:type_name -> paceline.v1.Pending
-	23, // 7: paceline.v1.GetJobResponse.job:type_name -> paceline.v1.Job
-	24, // 8: paceline.v1.ListJobsRequest.states:type_name -> paceline.v1.JobState
-	25, // 9: paceline.v1.ListJobsRequest.kinds:type_name -> paceline.v1.JobKind
-	19, // 10: paceline.v1.ListJobsRequest.labels:type_name -> paceline.v1.ListJobsRequest.LabelsEntry
-	21, // 11: paceline.v1.ListJobsResponse.jobs:type_name -> paceline.v1.JobSummary
-	21, // 12: paceline.v1.StopJobResponse.job:type_name -> paceline.v1.JobSummary
-	26, // 13: paceline.v1.RestartJobRequest.kill_grace:type_name -> google.protobuf.Duration
-	21, // 14: paceline.v1.RestartJobResponse.job:type_name -> paceline.v1.JobSummary
-	21, // 15: paceline.v1.DeleteJobResponse.job:type_name -> paceline.v1.JobSummary
-	27, // 16: paceline.v1.ExplainJobResponse.explanation:type_name -> paceline.v1.Explanation
-	1,  // 17: paceline.v1.JobService.CreateJob:input_type -> paceline.v1.CreateJobRequest
-	3,  // 18: paceline.v1.JobService.PlanJob:input_type -> paceline.v1.PlanJobRequest
-	6,  // 19: paceline.v1.JobService.GetJob:input_type -> paceline.v1.GetJobRequest
-	8,  // 20: paceline.v1.JobService.ListJobs:input_type -> paceline.v1.ListJobsRequest
-	10, // 21: paceline.v1.JobService.StopJob:input_type -> paceline.v1.StopJobRequest
-	12, // 22: paceline.v1.JobService.RestartJob:input_type -> paceline.v1.RestartJobRequest
-	14, // 23: paceline.v1.JobService.DeleteJob:input_type -> paceline.v1.DeleteJobRequest
-	16, // 24: paceline.v1.JobService.ExplainJob:input_type -> paceline.v1.ExplainJobRequest
-	2,  // 25: paceline.v1.JobService.CreateJob:output_type -> paceline.v1.CreateJobResponse
-	4,  // 26: paceline.v1.JobService.PlanJob:output_type -> paceline.v1.PlanJobResponse
-	7,  // 27: paceline.v1.JobService.GetJob:output_type -> paceline.v1.GetJobResponse
-	9,  // 28: paceline.v1.JobService.ListJobs:output_type -> paceline.v1.ListJobsResponse
-	11, // 29: paceline.v1.JobService.StopJob:output_type -> paceline.v1.StopJobResponse
-	13, // 30: paceline.v1.JobService.RestartJob:output_type -> paceline.v1.RestartJobResponse
-	15, // 31: paceline.v1.JobService.DeleteJob:output_type -> paceline.v1.DeleteJobResponse
-	17, // 32: paceline.v1.JobService.ExplainJob:output_type -> paceline.v1.ExplainJobResponse
-	25, // [25:33] is the sub-list for method output_type
-	17, // [17:25] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	7,  // 4: paceline.v1.PlanJobResponse.fields:type_name -> paceline.v1.FieldChange
+	20, // 5: paceline.v1.PlanJobResponse.hosts:type_name -> paceline.v1.PlanJobResponse.HostsEntry
+	24, // 6: paceline.v1.PlanJobResponse.pending:type_name -> paceline.v1.Pending
+	5,  // 7: paceline.v1.PlanJobResponse.preemption:type_name -> paceline.v1.PlanPreemption
+	6,  // 8: paceline.v1.PlanPreemption.victims:type_name -> paceline.v1.PlanVictim
+	25, // 9: paceline.v1.PlanPreemption.wait:type_name -> google.protobuf.Duration
+	26, // 10: paceline.v1.GetJobResponse.job:type_name -> paceline.v1.Job
+	27, // 11: paceline.v1.ListJobsRequest.states:type_name -> paceline.v1.JobState
+	28, // 12: paceline.v1.ListJobsRequest.kinds:type_name -> paceline.v1.JobKind
+	21, // 13: paceline.v1.ListJobsRequest.labels:type_name -> paceline.v1.ListJobsRequest.LabelsEntry
+	23, // 14: paceline.v1.ListJobsResponse.jobs:type_name -> paceline.v1.JobSummary
+	23, // 15: paceline.v1.StopJobResponse.job:type_name -> paceline.v1.JobSummary
+	25, // 16: paceline.v1.RestartJobRequest.kill_grace:type_name -> google.protobuf.Duration
+	23, // 17: paceline.v1.RestartJobResponse.job:type_name -> paceline.v1.JobSummary
+	23, // 18: paceline.v1.DeleteJobResponse.job:type_name -> paceline.v1.JobSummary
+	29, // 19: paceline.v1.ExplainJobResponse.explanation:type_name -> paceline.v1.Explanation
+	1,  // 20: paceline.v1.JobService.CreateJob:input_type -> paceline.v1.CreateJobRequest
+	3,  // 21: paceline.v1.JobService.PlanJob:input_type -> paceline.v1.PlanJobRequest
+	8,  // 22: paceline.v1.JobService.GetJob:input_type -> paceline.v1.GetJobRequest
+	10, // 23: paceline.v1.JobService.ListJobs:input_type -> paceline.v1.ListJobsRequest
+	12, // 24: paceline.v1.JobService.StopJob:input_type -> paceline.v1.StopJobRequest
+	14, // 25: paceline.v1.JobService.RestartJob:input_type -> paceline.v1.RestartJobRequest
+	16, // 26: paceline.v1.JobService.DeleteJob:input_type -> paceline.v1.DeleteJobRequest
+	18, // 27: paceline.v1.JobService.ExplainJob:input_type -> paceline.v1.ExplainJobRequest
+	2,  // 28: paceline.v1.JobService.CreateJob:output_type -> paceline.v1.CreateJobResponse
+	4,  // 29: paceline.v1.JobService.PlanJob:output_type -> paceline.v1.PlanJobResponse
+	9,  // 30: paceline.v1.JobService.GetJob:output_type -> paceline.v1.GetJobResponse
+	11, // 31: paceline.v1.JobService.ListJobs:output_type -> paceline.v1.ListJobsResponse
+	13, // 32: paceline.v1.JobService.StopJob:output_type -> paceline.v1.StopJobResponse
+	15, // 33: paceline.v1.JobService.RestartJob:output_type -> paceline.v1.RestartJobResponse
+	17, // 34: paceline.v1.JobService.DeleteJob:output_type -> paceline.v1.DeleteJobResponse
+	19, // 35: paceline.v1.JobService.ExplainJob:output_type -> paceline.v1.ExplainJobResponse
+	28, // [28:36] is the sub-list for method output_type
+	20, // [20:28] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_job_service_proto_init() }
@@ -1305,7 +1510,7 @@ func file_paceline_v1_job_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_job_service_proto_rawDesc), len(file_paceline_v1_job_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
