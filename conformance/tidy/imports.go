@@ -68,7 +68,7 @@ var packageRules = []packageRule{
 	{"cmd/paceline/e2e", []string{"sdk/...", "cmd/paceline/internal/..."}, "judges the binary from outside; it only builds what is inside"},
 	{"cmd/paceline/internal/server", []string{"core/...", "policies/...", "federation/...", "hostmanagers/...", "sdk/...", "cmd/paceline/internal/..."}, "all wiring is here"},
 	{"cmd/paceline/internal/simpack", []string{"core/resource", "core/workload", "core/host", "core/placement", "cmd/paceline/internal/tracefile"}, "an experiment on the real placement"},
-	{"cmd/paceline/internal/simrun", []string{"core/resource", "core/workload", "core/respool", "core/placement", "core/driver", "core/shard", "core/estimate", "core/scheduler", "hostmanagers/simulated", "cmd/paceline/internal/tracefile"}, "an experiment on a real cell without engine and store"},
+	{"cmd/paceline/internal/simrun", []string{"core/resource", "core/workload", "core/respool", "core/placement", "core/driver", "core/shard", "core/estimate", "core/scheduler", "core/preemption", "hostmanagers/simulated", "cmd/paceline/internal/tracefile"}, "an experiment on a real cell without engine and store"},
 	{"cmd/paceline/internal/...", []string{"sdk/...", "cmd/paceline/internal/..."}, "verbs speak to servers through the public API, as any user's program does"},
 
 	{"conformance/tidy", nil, "judges the tree as text"},

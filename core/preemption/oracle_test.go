@@ -377,6 +377,7 @@ func TestSearchKeepsBounds(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		odd := rapid.Bool().Draw(rt, "odd")
 		s := drawScene(rt, odd, true)
+		s.snap.Plain = rapid.IntRange(0, 3).Draw(rt, "plain") == 0
 		class := drawWishes(rt, odd).class(jobID(99))
 		gang := rapid.Bool().Draw(rt, "gang")
 		count := rapid.IntRange(1, 4).Draw(rt, "count")

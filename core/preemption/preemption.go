@@ -19,6 +19,8 @@
 //
 // What is dying already counts as free and costs nothing.
 //
+// Policy and Snapshot.Plain turn all of this off but for the order, to have something to compare with.
+//
 // # Cost
 //
 // One scan for each request, O(N T) for N hosts with T tasks, then O(T + log N) for each of its tasks. Devices, ports, exclusive hosts and
@@ -38,6 +40,7 @@ import (
 type Snapshot struct {
 	Jobs  []Job
 	Pools []Pool
+	Plain bool // see Policy
 }
 
 // Job is a job with live runs that may have to go, or a part of one: each gang of a job that has several is one, and so are the instances in

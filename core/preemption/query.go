@@ -67,8 +67,12 @@ func (s *Search) query(r *Request) *query {
 
 // place finds the cheapest host for one task after the other.
 func (q *query) place() {
+	if q.plain() {
+		q.placePlain()
+		return
+	}
 	for row := range q.rows.Eligible() {
-		if (q.request.Host == host.Host{}.ID) || q.search.table.ID(row) == q.request.Host {
+		if q.allows(row) {
 			q.offer(row)
 		}
 	}
@@ -93,6 +97,11 @@ func (q *query) place() {
 	}
 }
 
+// allows reports whether a host is the one asked for, if one was.
+func (q *query) allows(row host.Row) bool {
+	return (q.request.Host == host.Host{}.ID) || q.search.table.ID(row) == q.request.Host
+}
+
 // offer evaluates a host before the heap is one.
 func (q *query) offer(row host.Row) {
 	if o, ok := q.evaluate(row); ok {
@@ -110,8 +119,8 @@ func (q *query) evaluate(row host.Row) (offer, bool) {
 		if !q.gather(row, t, &lacks, sums) && !q.gatherFrom(row, t, &lacks, sums) {
 			return offer{}, false
 		}
-		q.thin(row, t, &lacks, sums)
-		if len(q.chosen) > 1 {
+		if !q.plain() {
+			q.thin(row, t, &lacks, sums)
 			q.single(row, t, sums)
 		}
 	}
@@ -353,6 +362,9 @@ func (q *query) exceeded(lacks *resource.Vector) bool {
 
 // single takes one victim instead of several, if one that does not stand behind the worst of them is enough.
 func (q *query) single(row host.Row, t *tenancy, sums bool) {
+	if len(q.chosen) < 2 {
+		return
+	}
 	worst, base := int64(0), q.lacks(row, t)
 	for _, at := range q.chosen {
 		worst = max(worst, t.order[at].tier)
@@ -381,25 +393,10 @@ func (q *query) single(row host.Row, t *tenancy, sums bool) {
 
 // commit takes the room on a host, makes its victims dying, and offers the host again.
 func (q *query) commit(row host.Row) bool {
-	if _, ok := q.evaluate(row); !ok {
+	touched, ok := q.take(row)
+	if !ok {
 		return false
 	}
-	t := &q.search.rows[row]
-	var a Assignment
-	took := false
-	err := q.search.table.Without(row, q.leaving(t), func() {
-		if took = q.rows.Fits(row); took {
-			a.Assignment = q.rows.Take(row)
-		}
-	})
-	if err != nil || !took {
-		return false
-	}
-	for _, at := range q.chosen {
-		a.Victims = append(a.Victims, t.runs[t.order[at].run].ID)
-	}
-	q.placed = append(q.placed, a)
-	touched := q.consume(row, t)
 	if o, ok := q.evaluate(row); ok {
 		q.heap[0] = o
 		q.down(0)
@@ -412,6 +409,29 @@ func (q *query) commit(row host.Row) bool {
 		}
 	}
 	return true
+}
+
+// take takes the room on a host and makes its victims dying. It returns the other hosts that this touches.
+func (q *query) take(row host.Row) (touched []host.Row, ok bool) {
+	if _, ok := q.evaluate(row); !ok {
+		return nil, false
+	}
+	t := &q.search.rows[row]
+	var a Assignment
+	took := false
+	err := q.search.table.Without(row, q.leaving(t), func() {
+		if took = q.rows.Fits(row); took {
+			a.Assignment = q.rows.Take(row)
+		}
+	})
+	if err != nil || !took {
+		return nil, false
+	}
+	for _, at := range q.chosen {
+		a.Victims = append(a.Victims, t.runs[t.order[at].run].ID)
+	}
+	q.placed = append(q.placed, a)
+	return q.consume(row, t), true
 }
 
 // consume draws the chosen on their ledger and returns the other hosts on which mates of theirs are dying now.

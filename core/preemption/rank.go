@@ -26,7 +26,9 @@ type Ranker interface {
 	Rank(candidates []Candidate) []int32
 }
 
-// ByOverage is the built-in Ranker: pools by largest overage, within a pool by lowest priority.
+// ByOverage is the built-in Ranker: pools by largest overage, within a pool by lowest priority. Pools whose overages have the same number of
+// binary digits, so that none is twice as far over as another, are alike: fewer runs lost outweigh a nicer order of pools. So is all revocable work
+// but for priorities.
 type ByOverage struct{}
 
 // Rank implements Ranker.
@@ -35,20 +37,32 @@ func (ByOverage) Rank(candidates []Candidate) []int32 {
 	for i := range order {
 		order[i] = i
 	}
-	compare := func(a, b *Candidate) int {
-		return cmp.Or(cmp.Compare(b.Over, a.Over), workload.ID(a.Pool).Compare(workload.ID(b.Pool)), cmp.Compare(a.Priority, b.Priority))
+	compare := func(a, b int) int {
+		a1, b1 := &candidates[a], &candidates[b]
+		return cmp.Or(cmp.Compare(b1.level(), a1.level()), workload.ID(a1.Pool).Compare(workload.ID(b1.Pool)), cmp.Compare(a1.Priority, b1.Priority))
 	}
-	slices.SortFunc(order, func(a, b int) int { return compare(&candidates[a], &candidates[b]) })
+	slices.SortFunc(order, compare)
 	ranks := make([]int32, len(candidates))
-	rank := int32(0)
+	base, step, most := int32(0), int32(0), int32(0) // of the level, above it, and the highest of it
 	for n, i := range order {
-		if n > 0 && compare(&candidates[order[n-1]], &candidates[i]) != 0 {
-			rank++
+		if n > 0 {
+			switch last, c := &candidates[order[n-1]], &candidates[i]; {
+			case c.level() != last.level():
+				base, step = most+1, 0
+			case c.Pool != last.Pool:
+				step = 0
+			case c.Priority != last.Priority:
+				step++
+			}
 		}
-		ranks[i] = rank
+		ranks[i] = base + step
+		most = max(most, ranks[i])
 	}
 	return ranks
 }
+
+// level is equal for pools that are about as far over.
+func (c *Candidate) level() int { return bits.Len64(uint64(max(c.Over, 0))) }
 
 // Overage is how far usage is above entitlement, in millionths of the entitlement, of the kind where that is most.
 func Overage(usage, entitlement resource.Vector) int64 {

@@ -212,12 +212,30 @@ func TestSearchWaits(t *testing.T) {
 
 func TestRank(t *testing.T) {
 	t.Parallel()
+	const most = math.MaxInt64
 	pool := func(n byte) workload.PoolID { return workload.PoolID{n} }
-	ranks := preemption.ByOverage{}.Rank([]preemption.Candidate{
-		{Pool: pool(1), Priority: 5, Over: 10}, {Pool: pool(2), Priority: 9, Over: 20}, {Pool: pool(1), Priority: 1, Over: 10}, {Pool: pool(2), Priority: 9, Over: 20},
-	})
-	if want := []int32{2, 0, 1, 0}; !slices.Equal(ranks, want) {
-		t.Errorf("%v, want %v", ranks, want)
+	for _, c := range []struct {
+		name       string
+		candidates []preemption.Candidate
+		want       []int32
+	}{
+		{"the pool that is further over first, then by priority", []preemption.Candidate{
+			{Pool: pool(1), Priority: 5, Over: 10}, {Pool: pool(2), Priority: 9, Over: 20}, {Pool: pool(1), Priority: 1, Over: 10}, {Pool: pool(2), Priority: 9, Over: 20},
+		}, []int32{2, 0, 1, 0}},
+		{"pools about as far over are alike, and priorities count within each", []preemption.Candidate{
+			{Pool: pool(1), Priority: 5, Over: 300_000},
+			{Pool: pool(2), Priority: 9, Over: 500_000},
+			{Pool: pool(1), Priority: 1, Over: 300_000},
+			{Pool: pool(3), Priority: 0, Over: 200_000},
+		}, []int32{1, 0, 0, 2}},
+		{"revocable work is alike but for priorities", []preemption.Candidate{
+			{Pool: pool(2), Priority: 3, Over: most}, {Pool: pool(1), Priority: 7, Over: most}, {Pool: pool(1), Priority: 8, Over: most}, {Pool: pool(3), Over: 1},
+		}, []int32{0, 0, 1, 2}},
+		{"nobody", nil, []int32{}},
+	} {
+		if got := (preemption.ByOverage{}).Rank(c.candidates); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
 	}
 	for _, c := range []struct{ used, entitled, want int64 }{
 		{100, 100, 0}, {140, 100, 400_000}, {1, 0, 1_000_000}, {math.MaxInt64, 0, math.MaxInt64}, {50, 100, 0}, {1 << 50, 1, math.MaxInt64},

@@ -64,6 +64,8 @@ type Config struct {
 	// PreemptionsPerSecond bounds the runs that make room for others, with bursts of a second's worth. Default 500; range 1 to 100,000. More lets
 	// a cell follow a shift of demand faster, and lose more work to one that does not last.
 	PreemptionsPerSecond int
+	// Victims chooses who makes room for others. Default: pools furthest above their entitlement first, and as few runs as free what is needed.
+	Victims preemption.Policy
 }
 
 // WithDefaults fills zero fields.
@@ -84,6 +86,7 @@ func (c Config) WithDefaults() Config {
 	if c.Cell == "" {
 		c.Cell = "default"
 	}
+	c.Victims = c.Victims.WithDefaults()
 	return c
 }
 
@@ -151,7 +154,6 @@ type State struct {
 
 	accounts accounting
 	press    pressure
-	ranker   preemption.Ranker
 
 	idempotency map[IdempotencyKey]*IdempotencyRecord
 	steps       uint64
@@ -337,7 +339,6 @@ func New(cfg Config) *State {
 		clusters:    map[string]resource.Vector{},
 		batches:     map[uint64]*batch{},
 		press:       pressure{asked: map[uint64]*question{}, works: map[uint64]*pledgedWork{}, pledges: map[pledgeKey]*pledge{}},
-		ranker:      preemption.ByOverage{},
 		accounts:    newAccounting(),
 		idempotency: map[IdempotencyKey]*IdempotencyRecord{},
 		dirtyHosts:  map[workload.HostID]int{},

@@ -49,7 +49,7 @@ func (s *State) aboveEntitlement() *preemption.Snapshot {
 		}
 	}
 	slices.SortStableFunc(pools, func(a, b victimPool) int { return cmp.Compare(b.overage, a.overage) })
-	snap := &preemption.Snapshot{}
+	snap := &preemption.Snapshot{Plain: s.cfg.Victims.Plain}
 	var candidates []preemption.Candidate
 	for _, p := range pools {
 		at := int32(-1)
@@ -68,7 +68,7 @@ func (s *State) aboveEntitlement() *preemption.Snapshot {
 }
 
 func (s *State) ranked(snap *preemption.Snapshot, candidates []preemption.Candidate) *preemption.Snapshot {
-	for n, rank := range s.ranker.Rank(candidates) {
+	for n, rank := range s.cfg.Victims.Ranker.Rank(candidates) {
 		if n < len(snap.Jobs) {
 			snap.Jobs[n].Rank = max(rank, 0)
 		}

@@ -26,7 +26,7 @@ type cell struct {
 func newCell(ctx context.Context, o *Options, w *work) (*cell, error) {
 	c := &cell{options: o, work: w, byHost: map[string]*simShard{}, end: w.span, nextSample: int64(origin)}
 	c.tally = newTally(o, w)
-	if err := c.start(c, o.Seed, o.Commit); err != nil {
+	if err := c.start(c, scheduler.Config{Seed: o.Seed, Victims: victimPolicy(o.YoungestFirst)}, o.Commit); err != nil {
 		return nil, err
 	}
 	dealt := make([][]driver.Host, o.Shards)

@@ -23,6 +23,7 @@ type flags struct {
 	hosts, tasks, events string
 	output, plot         string
 	policy               string
+	freeTier, victims    string
 	options              Options
 
 	swf                         string
@@ -65,6 +66,8 @@ func NewCommand() *cobra.Command {
 	fs.DurationVar(&f.options.Sample, "sample", 10*time.Second, "time between two samples for utilisation and plot; with --philly 10m unless given")
 	fs.StringVarP(&f.output, "output", "o", "table", "table or json")
 	fs.StringVar(&f.plot, "plot", "", "also draw utilisation, waiting tasks and entitlements over time into this `file` (.svg, .pdf or .png)")
+	fs.StringVar(&f.freeTier, "free-tier", freeShare, "by what right the free tier runs: share (of what others leave) or revocable (on slack)")
+	fs.StringVar(&f.victims, "victims", victimsDefault, "who makes room for others: default, or youngest-first to compare with")
 	f.addSWF(fs)
 	f.addQueue(fs)
 	f.philly.add(fs)
@@ -77,9 +80,9 @@ func NewCommand() *cobra.Command {
 			cmd.MarkFlagsMutuallyExclusive(with, name)
 		}
 	}
-	machines := []string{"events", "overcommit-cpu", "overcommit-memory", "policy", "shards", "start"}
+	machines := []string{"events", "overcommit-cpu", "overcommit-memory", "policy", "shards", "start", "free-tier"}
 	sequences, queue := []string{"processors", "sequences", "length"}, []string{"order", "candidates", "backfill", "patience"}
-	exclude("swf", machines, phillyNames, []string{"sample", "plot"})
+	exclude("swf", machines, phillyNames, []string{"sample", "plot", "victims"})
 	exclude("hosts", sequences, queue, phillyNames)
 	exclude("philly", machines, sequences)
 	return cmd
@@ -101,6 +104,11 @@ The trace's own scheduler over-commits: at its start the tasks ask for 116 %% of
 of the memory. So hosts offer --overcommit-cpu and --overcommit-memory times what they have. The
 defaults, %v and %v, are from reference runs on the Google trace of 2011: of the factors tried, the
 lowest at which every task gets a place before the trace ends.
+
+With --free-tier revocable the free tier has no entitlement and runs on slack: it goes whenever other work finds no host. With share
+it goes only while its pools have more than they are entitled to, and room that lies in pieces too small for anybody is no reason.
+--victims youngest-first compares the choice of who goes with a plain one: the first host in the order of the inventory on which the
+task fits once enough have gone, those who were started last first, and nobody is let off. What is evicted runs anew from its beginning.
 
 The report gives the time that tasks waited for a place, by tier, in virtual seconds: deciding takes
 none. Utilisation is what live tasks ask for, in percent of what hosts have before over-commitment. Tasks that
@@ -203,6 +211,9 @@ func writeJSON(out io.Writer, report any) error {
 func (f *flags) read() (err error) {
 	if f.output != "table" && f.output != "json" {
 		return fmt.Errorf("--output %q: choose table or json", f.output)
+	}
+	if err := f.readRights(); err != nil {
+		return err
 	}
 	if f.swf != "" {
 		return f.readSWF()

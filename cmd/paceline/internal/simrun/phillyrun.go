@@ -34,6 +34,8 @@ type PhillyOptions struct {
 	Limit       int           // of jobs; 0: none
 	Sample      time.Duration // default: 10 min
 	Seed        uint64
+	// YoungestFirst has a plain choice of victims, preemption.YoungestFirst, instead of the default.
+	YoungestFirst bool
 }
 
 // LeftOut counts jobs of the trace that are not run.
@@ -162,7 +164,7 @@ func RunPhilly(ctx context.Context, o PhillyOptions) (*PhillyReport, error) {
 
 func (c *phillyCell) prepare(ctx context.Context, jobs []PhillyJob) error {
 	o := c.options
-	if err := c.start(c, o.Seed, nil); err != nil {
+	if err := c.start(c, scheduler.Config{Seed: o.Seed, Victims: victimPolicy(o.YoungestFirst)}, nil); err != nil {
 		return err
 	}
 	if _, err := c.addShard(ctx, 0, phillyHosts(o.Pools)); err != nil {

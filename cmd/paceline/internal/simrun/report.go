@@ -17,6 +17,8 @@ import (
 // Report is what a run found. It holds nothing of the machine that ran it, so equal runs make equal reports.
 type Report struct {
 	Policy     string     `json:"policy"`
+	FreeTier   string     `json:"free_tier"`
+	Victims    string     `json:"victims"`
 	Seed       uint64     `json:"seed"`
 	Hosts      int        `json:"hosts"`
 	Shards     int        `json:"shards"`
@@ -36,8 +38,11 @@ type Report struct {
 	Placements  uint64 `json:"placements"`
 	Refusals    uint64 `json:"refusals"`
 	Steps       int    `json:"steps"`
-	Writes      int    `json:"records_written"`
-	HostEvents  int    `json:"host_events"`
+	// Evictions are runs that were ended to make room, of all tiers, and EvictionsPerTask the same by tasks that ever got a host.
+	Evictions        int     `json:"evictions"`
+	EvictionsPerTask float64 `json:"evictions_per_placed_task"`
+	Writes           int     `json:"records_written"`
+	HostEvents       int     `json:"host_events"`
 
 	samples []sample
 }
@@ -58,7 +63,9 @@ type Tier struct {
 	Ended    int  `json:"ended"`
 	Lost     int  `json:"lost_with_host"`
 	Evicted  int  `json:"evicted"` // runs that were ended to make room
-	Waiting  int  `json:"waiting_at_end"`
+	// Wasted is the CPU time that these had run for.
+	Wasted  float64 `json:"wasted_cpu_hours"`
+	Waiting int     `json:"waiting_at_end"`
 }
 
 // Wait is the time from submission to the first placement, in virtual seconds by nearest rank. A task that was not placed counts with
@@ -99,7 +106,7 @@ type NotPlaced struct {
 func (c *cell) report() (*Report, error) {
 	o := c.options
 	r := &Report{
-		Policy: string(o.Strategy), Seed: o.Seed, Hosts: len(o.Hosts), Shards: o.Shards, Tasks: len(o.Tasks), Jobs: len(c.work.jobs),
+		Policy: string(o.Strategy), FreeTier: o.freeTier(), Victims: o.victims(), Seed: o.Seed, Hosts: len(o.Hosts), Shards: o.Shards, Tasks: len(o.Tasks), Jobs: len(c.work.jobs),
 		Pools: len(c.work.pools), PerUser: !c.work.flat, Seconds: round(time.Duration(c.end - int64(origin)).Seconds()),
 		Overcommit: Overcommit{CPU: o.OvercommitCPU, Memory: o.OvercommitMemory},
 		Steps:      c.steps, Writes: c.writes, HostEvents: c.hostEvents, NotPlaced: []NotPlaced{}, samples: c.samples,
@@ -112,10 +119,21 @@ func (c *cell) report() (*Report, error) {
 	r.Utilisation.CPU = c.level(resource.CPU, o.OvercommitCPU)
 	r.Utilisation.Memory = c.level(resource.Memory, o.OvercommitMemory)
 	r.Tiers = c.tiers()
+	r.countEvictions()
 	if err := c.explain(r); err != nil {
 		return nil, err
 	}
 	return r, nil
+}
+
+// countEvictions sums over the tiers, to the ten-thousandth.
+func (r *Report) countEvictions() {
+	placed := 0
+	for i := range r.Tiers {
+		r.Evictions += r.Tiers[i].Evicted
+		placed += r.Tiers[i].AtStart.Placed + r.Tiers[i].Arrivals.Placed
+	}
+	r.EvictionsPerTask = math.Round(10_000*float64(r.Evictions)/float64(max(placed, 1))) / 10_000
 }
 
 func (c *cell) level(k resource.Kind, overcommit float64) Level {
@@ -141,7 +159,7 @@ func (c *cell) tiers() []Tier {
 	for t := range numTiers {
 		list = append(list, Tier{
 			Name: t.String(), Users: c.work.users[t], AtStart: atStart[t].summary(), Arrivals: later[t].summary(), Ended: c.ended[t],
-			Lost: c.lost[t], Evicted: c.evicted[t], Waiting: c.waiting[t],
+			Lost: c.lost[t], Evicted: c.evicted[t], Wasted: round(c.wasted[t] / 3600), Waiting: c.waiting[t],
 		})
 	}
 	return list
@@ -220,6 +238,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 			fmt.Fprintf(w, "%s, %s\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\n", t.Name, row.name, x.Tasks, x.Placed, x.P50, x.P90, x.P99, x.Max)
 		}
 	}
+	fmt.Fprintf(w, "\n%d runs made room, %.4f for each placed task (free tier by %s, victims %s)\n", r.Evictions, r.EvictionsPerTask, r.FreeTier, r.Victims)
 	fmt.Fprintln(w, "\nREQUESTED, % OF CAPACITY\tMEAN\tPEAK\tEND")
 	fmt.Fprintf(w, "cpu\t%.2f\t%.2f\t%.2f\n", r.Utilisation.CPU.Mean, r.Utilisation.CPU.Peak, r.Utilisation.CPU.End)
 	fmt.Fprintf(w, "memory\t%.2f\t%.2f\t%.2f\n", r.Utilisation.Memory.Mean, r.Utilisation.Memory.Peak, r.Utilisation.Memory.End)

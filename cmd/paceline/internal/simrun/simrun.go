@@ -58,9 +58,13 @@ type Options struct {
 	// OvercommitCPU and OvercommitMemory are what hosts offer as a multiple of what they have. Default: those above.
 	OvercommitCPU, OvercommitMemory float64
 	Strategy                        workload.Strategy // default: best-fit
-	Shards                          int               // default: as few as hold the hosts
-	Sample                          time.Duration     // between two samples; default: 10 s
-	Seed                            uint64
+	// FreeRevocable has the free tier run on slack, instead of on what its pools are entitled to.
+	FreeRevocable bool
+	// YoungestFirst has a plain choice of victims, preemption.YoungestFirst, instead of the default.
+	YoungestFirst bool
+	Shards        int           // default: as few as hold the hosts
+	Sample        time.Duration // between two samples; default: 10 s
+	Seed          uint64
 	// Commit receives every group of records, in order. Default: they are dropped.
 	Commit func(scheduler.Group) error
 }

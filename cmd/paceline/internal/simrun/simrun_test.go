@@ -139,6 +139,39 @@ func TestSameReport(t *testing.T) {
 	}
 }
 
+// TestFreeTierMakesRoom follows one host by hand. Two free tasks of a half each fill it; 100 s later a production task of a half comes, and runs for the
+// rest of the trace.
+func TestFreeTierMakesRoom(t *testing.T) {
+	t.Parallel()
+	const second = 1_000_000
+	task := func(job string, priority int, submit int64) simrun.Task {
+		return simrun.Task{Job: job, User: "u", Priority: priority, CPU: 0.5, Memory: 0.1, Submit: submit, Scheduled: -1, End: -1}
+	}
+	o := simrun.Options{
+		Hosts: []simrun.Host{{Name: "machine-1", CPU: 1, Memory: 1}}, OvercommitCPU: 1, OvercommitMemory: 1, Seed: 1,
+		Tasks: []simrun.Task{
+			task("1", 0, 0), task("2", 0, 0), task("3", 9, 702*second), {Job: "4", User: "u", Priority: 4, Submit: 800 * second, Scheduled: -1, End: -1},
+		},
+	}
+	for victims, youngest := range map[string]bool{"default": false, "youngest-first": true} {
+		for right, revocable := range map[string]bool{"share": false, "revocable": true} {
+			o.YoungestFirst, o.FreeRevocable = youngest, revocable
+			r := run(t, o)
+			production, free := &r.Tiers[0], &r.Tiers[2]
+			if production.Arrivals.Placed != 1 || production.Arrivals.Max > 1 || production.Evicted != 0 {
+				t.Errorf("%s, %s: production %+v", victims, right, production)
+			}
+			// It had run on 32 CPUs since 2 s after the start. 1 of 4 placed tasks went, and waits.
+			if wasted := 32 * 100.0 / 3600; free.Evicted != 1 || free.Waiting != 1 || free.Wasted < wasted || free.Wasted > wasted+0.01 {
+				t.Errorf("%s, %s: free %+v", victims, right, free)
+			}
+			if r.Evictions != 1 || r.EvictionsPerTask != 0.25 || r.Victims != victims || r.FreeTier != right {
+				t.Errorf("%s, %s: %+v", victims, right, r)
+			}
+		}
+	}
+}
+
 func TestCommitFails(t *testing.T) {
 	t.Parallel()
 	o, full, left := tiny(t), errors.New("the disk is full"), 10
@@ -226,6 +259,8 @@ func TestCommandRefuses(t *testing.T) {
 		{"-o yaml", `--output "yaml"`},
 		{"--plot out.gif", "must end in .svg"},
 		{"--policy random", `--policy "random": choose one of`},
+		{"--free-tier paid", `--free-tier "paid": choose share or revocable`},
+		{"--victims oldest", `--victims "oldest": choose default or youngest-first`},
 		{"--overcommit-cpu NaN", "over-commitment by NaN"},
 		{"--tasks nowhere.csv", "--tasks: open nowhere.csv"},
 		{"--hosts testdata/tasks.csv", "--hosts: testdata/tasks.csv:1:1: column machine_id is missing"},

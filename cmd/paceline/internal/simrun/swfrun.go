@@ -123,7 +123,7 @@ func (o *SWFOptions) sequence(ctx context.Context, jobs []SWFJob) (*sequence, er
 	if len(jobs) == 0 {
 		return nil, errors.New("it has no job")
 	}
-	if err := s.start(s, o.Seed, nil); err != nil {
+	if err := s.start(s, scheduler.Config{Seed: o.Seed}, nil); err != nil {
 		return nil, err
 	}
 	if _, err := s.addShard(ctx, 0, swfHosts(o.Processors)); err != nil {

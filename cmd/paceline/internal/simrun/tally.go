@@ -12,8 +12,10 @@ import (
 
 // tally is what a run has counted so far.
 type tally struct {
-	arrived  []int64 // by task: when its job was submitted; 0: not yet
-	placedAt []int64 // by task: when it was first launched; 0: not yet
+	arrived  []int64           // by task: when its job was submitted; 0: not yet
+	placedAt []int64           // by task: when it was first launched; 0: not yet
+	runSince []int64           // by task: when it was last launched
+	wasted   [numTiers]float64 // CPU-seconds of runs that were ended to make room
 	waiting  [numTiers]int
 	ended    [numTiers]int
 	lost     [numTiers]int // runs that ended with their host
@@ -38,7 +40,8 @@ type sample struct {
 func newTally(o *Options, w *work) tally {
 	count := (w.span-int64(origin))/int64(o.Sample) + 2
 	return tally{
-		arrived: make([]int64, len(o.Tasks)), placedAt: make([]int64, len(o.Tasks)), samples: make([]sample, 0, count),
+		arrived: make([]int64, len(o.Tasks)), placedAt: make([]int64, len(o.Tasks)), runSince: make([]int64, len(o.Tasks)),
+		samples: make([]sample, 0, count),
 	}
 }
 
@@ -57,6 +60,7 @@ func (c *cell) launched(l *driver.Launch) {
 	if c.placedAt[task] == 0 {
 		c.placedAt[task] = c.now
 	}
+	c.runSince[task] = c.now
 	c.waiting[j.tier]--
 	t := &c.options.Tasks[task]
 	l.Simulation = workload.Simulation{Duration: c.options.duration(t)}
@@ -65,6 +69,9 @@ func (c *cell) launched(l *driver.Launch) {
 	}
 }
 
+// cpuMilli is one CPU.
+const cpuMilli = 1000
+
 // heard notes what a shard tells the core.
 func (c *cell) heard(r shard.Reply) {
 	switch r := r.(type) {
@@ -72,13 +79,16 @@ func (c *cell) heard(r shard.Reply) {
 		if !r.Status.State.Traits().Terminal {
 			return
 		}
-		tier := c.jobOf(r.Status.Run.Job).tier
+		j := c.jobOf(r.Status.Run.Job)
+		tier := j.tier
 		if r.Status.State == workload.RunSucceeded || r.Status.State == workload.RunFailed {
 			c.ended[tier]++
 			return
 		}
 		if r.Status.State == workload.RunKilled { // nobody else kills here
 			c.evicted[tier]++
+			ran := time.Duration(c.now - c.runSince[j.tasks[r.Status.Run.Instance]])
+			c.wasted[tier] += ran.Seconds() * float64(j.spec.Template.Needs[resource.CPU]) / cpuMilli
 		} else {
 			c.lost[tier]++
 		}

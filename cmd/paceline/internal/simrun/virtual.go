@@ -36,9 +36,10 @@ type watcher interface {
 }
 
 // start makes the cell, still without a shard.
-func (c *virtual) start(watch watcher, seed uint64, store func(scheduler.Group) error) error {
-	c.watch, c.seed, c.store, c.now = watch, seed, store, int64(origin)
-	state, groups, err := scheduler.Start(scheduler.Config{Cell: "simulation", Seed: seed}, scheduler.NewImage(), 1, c.now)
+func (c *virtual) start(watch watcher, cfg scheduler.Config, store func(scheduler.Group) error) error {
+	c.watch, c.seed, c.store, c.now = watch, cfg.Seed, store, int64(origin)
+	cfg.Cell = "simulation"
+	state, groups, err := scheduler.Start(cfg, scheduler.NewImage(), 1, c.now)
 	if err != nil {
 		return fmt.Errorf("start the cell: %w", err)
 	}

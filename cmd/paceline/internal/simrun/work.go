@@ -143,7 +143,7 @@ func (w *work) newJob(o *Options, key *groupKey) job {
 	t := tierOf(key.priority)
 	spec := &workload.JobSpec{
 		Pool: w.poolID(t, key.user), Owner: key.user, Kind: workload.Batch, Priority: int32(key.priority),
-		Preemptible: t != production, Placement: workload.Placement{Strategy: o.Strategy},
+		Preemptible: t != production, Revocable: t == free && o.FreeRevocable, Placement: workload.Placement{Strategy: o.Strategy},
 	}
 	spec.Template.Needs[resource.CPU], spec.Template.Needs[resource.Memory] = key.cpu, key.memory
 	if key.label {
