@@ -79,7 +79,7 @@ func (s *State) drainHost(caller Caller, cmd DrainHost) (Answer, *Error) {
 		h.Draining, h.Since = cmd.Draining, s.now
 		s.recount(h, had, available(&h.HostRecord))
 		s.dirtyHost(h).principal = caller.Principal
-		if sh := h.shard; sh != nil {
+		if sh := s.shardByID(shard.ID(h.Shard)); sh != nil { // it knows the mark even of a host that it has not seen
 			s.internal(ToShard{Shard: sh.id, Message: shard.SetDraining{
 				Epoch: sh.epoch, Hosts: []workload.HostID{h.ID}, Draining: cmd.Draining,
 			}})
