@@ -121,6 +121,10 @@ func (w *world) command(f []string) string {
 	case "crash":
 		w.crash(int(args.number(w, "lose", 0)))
 		return ""
+	case "rate": // of preemptions, from the next start on
+		w.cfg.PreemptionsPerSecond = int(args.number(w, "preemptions", 0))
+		w.crash(0)
+		return ""
 	case "plan-pools":
 		return w.planPools(f[1:])
 	case "run", "plan":

@@ -140,6 +140,9 @@ func (s *State) choose(sh *shardState, h *hearing, in *plea, results []shard.Ple
 
 // all takes the victims of one pledge in, or none of them.
 func (h *hearing) all(victims []workload.RunID) bool {
+	if len(victims) > 0 && !h.affordable() {
+		return false
+	}
 	before := len(h.doomed)
 	for _, id := range victims {
 		if !h.admit(id) {

@@ -26,6 +26,8 @@ const (
 	longestAsk  = 30 * time.Second
 	// pledgePatience is how long a pledge waits for its victims beyond the longest grace of any of them; a host out of contact ends nobody.
 	pledgePatience = 2 * time.Minute
+
+	millionths = 1_000_000 // of a run, in which the rate is counted
 )
 
 // pressure is what the cell knows of preemption in progress. None of it is stored: a restart finds the victims KILLING and the work PENDING.
@@ -290,7 +292,6 @@ func sortedKeys[V any](m map[uint64]V) []uint64 {
 
 // mayPreempt refills what may be preempted and reports whether there is anything of it.
 func (s *State) mayPreempt() bool {
-	const millionths = 1_000_000
 	rate := int64(s.cfg.PreemptionsPerSecond)
 	passed := min(s.now-s.press.tokensAt, int64(time.Second)) // a second's worth is the burst
 	s.press.tokens = min(s.press.tokens+passed/1000*rate, rate*millionths)
@@ -301,5 +302,18 @@ func (s *State) mayPreempt() bool {
 	return s.press.tokens >= millionths
 }
 
-// spend notes runs that were preempted. A gang may take more than there is; then nobody else is preempted until that is made up for.
-func (s *State) spend(runs int) { s.press.tokens -= int64(runs) * 1_000_000 }
+// affordable reports whether the victims of one more pledge may go now, after those that were heard before. What starts together is heard as one.
+func (h *hearing) affordable() bool {
+	if !h.state.mayPreempt() {
+		return false
+	}
+	runs := 0
+	for _, d := range h.doomed {
+		runs += d.runs
+	}
+	return h.in.work.together || h.state.press.tokens >= int64(runs+1)*millionths
+}
+
+// spend notes runs that were preempted. One pledge, or the start of a gang, may take more than there is; then nobody else is preempted until
+// that is made up for.
+func (s *State) spend(runs int) { s.press.tokens -= int64(runs) * millionths }
