@@ -79,12 +79,15 @@ func (s *State) drainHost(caller Caller, cmd DrainHost) (Answer, *Error) {
 		h.Draining, h.Since = cmd.Draining, s.now
 		s.recount(h, had, available(&h.HostRecord))
 		s.dirtyHost(h).principal = caller.Principal
-		if sh := s.shardByID(shard.ID(h.Shard)); sh != nil { // it knows the mark even of a host that it has not seen
-			s.internal(ToShard{Shard: sh.id, Message: shard.SetDraining{
-				Epoch: sh.epoch, Hosts: []workload.HostID{h.ID}, Draining: cmd.Draining,
-			}})
-		}
+		s.markHost(h)
 		s.hostEpoch++
 	}
 	return Answer{Host: s.hostView(h)}, nil
+}
+
+// markHost tells the shard of a host whether it is drained. A shard keeps the mark of a host that is not there, too.
+func (s *State) markHost(h *hostState) {
+	if sh := s.shardByID(shard.ID(h.Shard)); sh != nil {
+		s.internal(ToShard{Shard: sh.id, Message: shard.SetDraining{Epoch: sh.epoch, Hosts: []workload.HostID{h.ID}, Draining: h.Draining}})
+	}
 }

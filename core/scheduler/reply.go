@@ -292,6 +292,10 @@ func (s *State) forgetHost(h *hostState) {
 			s.daemonForget(j, h)
 		}
 		if h.homes == 0 {
+			if h.Draining { // should it come back, it is a host like any other
+				h.Draining = false
+				s.markHost(h)
+			}
 			delete(s.hosts, h.ID)
 			at, _ := slices.BinarySearchFunc(s.hostNames, h, compareHosts)
 			s.hostNames = slices.Delete(s.hostNames, at, at+1)
