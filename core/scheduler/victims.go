@@ -214,7 +214,7 @@ func (h *hearing) carryOut() {
 			continue
 		}
 		for _, i := range d.gang.All() {
-			if t := &d.job.tasks[i]; t.runState.Live() {
+			if t := &d.job.tasks[i]; t.runState.Live() && t.runState != workload.RunKilling { // who is ending anyway ends for another reason
 				t.setExtra(t.ports(), d.why, 0)
 			}
 		}
