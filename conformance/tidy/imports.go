@@ -61,6 +61,9 @@ var packageRules = []packageRule{
 	{"hostmanagers/local/runner/...", []string{"core/driver", "core/resource", "core/workload", "hostmanagers/local/runner/..."}, "runs processes for every emulated cluster"},
 	{"hostmanagers/simulated", []string{"core/driver", "core/resource", "core/workload", "core/telemetry"}, "a driver knows the contract, not the scheduler or other drivers"},
 
+	{"policies/wasm/fuel", []string{"policies/wasm/internal/assembler"}, "a module is bytes, whoever wrote it and whatever it decides"},
+	{"policies/wasm/internal/assembler", nil, "a module is bytes"},
+
 	{"sdk/gen/...", []string{"sdk/gen/..."}, "generated code stands alone"},
 	{"sdk/...", []string{"sdk/..."}, "what others import must not drag the scheduler along"},
 
@@ -98,6 +101,7 @@ var libraries = []library{
 	{"google.golang.org/genproto", []string{"core/api/...", "sdk/...", "cmd/paceline/internal/..."}, "error details"},
 	{"github.com/prometheus", []string{"core/telemetry", "core/api/...", "core/engine"}, "metrics have one registry"},
 	{"github.com/spf13", []string{"cmd/paceline/..."}, "flags belong to the command line"},
+	{"github.com/tetratelabs/wazero", []string{"policies/wasm/..."}, "policies run in one sandbox"},
 	{"gonum.org/v1/plot", []string{"cmd/paceline/internal/simpack", "cmd/paceline/internal/simrun"}, "plots are drawn by the simulator only"},
 	{"go.yaml.in/yaml", []string{"core/api/...", "cmd/paceline/..."}, "configuration files are read at the edges"},
 	{"golang.org/x/term", []string{"cmd/paceline/..."}, "terminals are the command line's"},
