@@ -56,6 +56,12 @@ var packageRules = []packageRule{
 	{"core/api/...", []string{"core/resource", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/usage", "core/estimate", "core/scheduler", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "parts of the API edge"},
 	{"core/telemetry", nil, "anybody may log, so logging knows nobody"},
 
+	{
+		"policies/rego",
+		[]string{"core/api/admit", "core/api/auth", "core/api/spec", "core/resource", "core/workload", "core/scheduler", "core/telemetry", "sdk/..."},
+		"judges jobs by rules; what is judged it is told, and what comes of it the edge does",
+	},
+
 	{"hostmanagers/shard", []string{"core/..."}, "runs any driver; knows none by name"},
 	{"hostmanagers/local", []string{"core/driver", "core/resource", "core/workload", "core/telemetry", "hostmanagers/local/..."}, "a driver knows the contract, not the scheduler"},
 	{"hostmanagers/local/runner/...", []string{"core/driver", "core/resource", "core/workload", "hostmanagers/local/runner/..."}, "runs processes for every emulated cluster"},
@@ -94,10 +100,11 @@ var libraries = []library{
 	{"github.com/dgraph-io/ristretto", []string{"core/store/badgerstore"}, "comes with badger"},
 	{"github.com/klauspost/compress", []string{"core/store", "core/store/record", "core/store/badgerstore"}, "compression is a matter of storage"},
 	{"connectrpc.com", []string{"core/api/...", "core/shardrpc/...", "sdk/...", "federation/gateway/...", "federation/peer/...", "cmd/paceline/...", "examples/..."}, "RPC stays at the edges"},
-	{"buf.build/go/protovalidate", []string{"core/api/...", "sdk/client", "cmd/paceline/internal/jobfile"}, "messages are validated where they enter"},
+	{"github.com/open-policy-agent/opa", []string{"policies/rego"}, "rules have one engine, and its language stays with it"},
+	{"buf.build/go/protovalidate", []string{"core/api/...", "policies/rego", "sdk/client", "cmd/paceline/internal/jobfile"}, "messages are validated where they enter"},
 	{"buf.build/go/protoyaml", []string{"core/api/...", "cmd/paceline/internal/jobfile", "cmd/paceline/internal/output"}, "YAML is a user's format; below the edges there is none"},
 	{"buf.build/gen/go", []string{"core/api/...", "sdk/gen/...", "sdk/client", "cmd/paceline/internal/jobfile"}, "validation rules are compiled into generated code"},
-	{"google.golang.org/protobuf", []string{"core/api/...", "core/store/record/...", "core/shardrpc/...", "sdk/...", "federation/gateway/...", "federation/peer/...", "cmd/paceline/..."}, "the decision core has its own types"},
+	{"google.golang.org/protobuf", []string{"core/api/...", "core/store/record/...", "core/shardrpc/...", "sdk/...", "federation/gateway/...", "federation/peer/...", "policies/rego", "cmd/paceline/..."}, "the decision core has its own types"},
 	{"google.golang.org/genproto", []string{"core/api/...", "sdk/...", "cmd/paceline/internal/..."}, "error details"},
 	{"github.com/prometheus", []string{"core/telemetry", "core/api/...", "core/engine"}, "metrics have one registry"},
 	{"github.com/spf13", []string{"cmd/paceline/..."}, "flags belong to the command line"},

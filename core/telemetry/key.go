@@ -4,6 +4,7 @@ package telemetry
 const (
 	KeyAddress   = "address"
 	KeyAttempt   = "attempt"
+	KeyBundle    = "bundle"
 	KeyCell      = "cell"
 	KeyCluster   = "cluster"
 	KeyCode      = "code"
@@ -18,6 +19,7 @@ const (
 	KeyJobs      = "jobs"
 	KeyLimit     = "limit"
 	KeyMethod    = "method"
+	KeyOutcome   = "outcome"
 	KeyPath      = "path"
 	KeyPeer      = "peer"
 	KeyPool      = "pool"

@@ -27,6 +27,7 @@ func NewMetrics(version string) *Metrics {
 	m.registerAPI()
 	m.registerEngine()
 	m.registerCell()
+	m.registerRules()
 	return m
 }
 
@@ -134,6 +135,34 @@ func (m *Metrics) registerCell() {
 		for name, q := range c.Used {
 			used.WithLabelValues(name).Set(float64(q))
 		}
+	}
+}
+
+func (m *Metrics) registerRules() {
+	judged := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "paceline_admission_decisions_total", Help: "Judgements of jobs by admission rules, by outcome; would-... is what shadow bundles say.",
+	}, []string{"outcome"})
+	remembered := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "paceline_admission_memo_hits_total", Help: "Judgements for which nothing was evaluated.",
+	})
+	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "paceline_admission_seconds", Help: "How long judgements took.", Buckets: secondsBuckets,
+	})
+	bundles := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "paceline_admission_bundles", Help: "Bundles of admission rules, by state; broken ones are among the others when a former version stays in force.",
+	}, []string{"state"})
+	m.registry.MustRegister(judged, remembered, seconds, bundles)
+	m.trace.Admitted = func(a Admission) {
+		judged.WithLabelValues(a.Outcome).Inc()
+		seconds.Observe(a.Duration.Seconds())
+		if a.Memo {
+			remembered.Inc()
+		}
+	}
+	m.trace.RulesLoaded = func(r Rules) {
+		bundles.WithLabelValues("active").Set(float64(r.Active))
+		bundles.WithLabelValues("shadow").Set(float64(r.Shadow))
+		bundles.WithLabelValues("broken").Set(float64(r.Broken))
 	}
 }
 

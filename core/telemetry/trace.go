@@ -21,6 +21,23 @@ type Trace struct {
 	WatchersChanged func(watchers int)
 	// CellSeen is called from time to time with what the cell looks like.
 	CellSeen func(Cell)
+	// Admitted is called after every judgement of a job by rules, of shadow bundles too.
+	Admitted func(Admission)
+	// RulesLoaded is called with what is in force whenever it changes.
+	RulesLoaded func(Rules)
+}
+
+// Admission is one judgement of a job.
+type Admission struct {
+	Outcome  string // allow, deny or fail; would-allow and so on when a shadow bundle judged
+	Memo     bool   // nothing was evaluated
+	Duration time.Duration
+}
+
+// Rules are the bundles of rules of a cell.
+type Rules struct {
+	Active, Shadow int
+	Broken         int // of which the newest version cannot be used
 }
 
 // Call is one API call.
@@ -71,6 +88,8 @@ func Join(traces ...*Trace) *Trace {
 		joined.CommitDone = both(joined.CommitDone, t.CommitDone)
 		joined.WatchersChanged = both(joined.WatchersChanged, t.WatchersChanged)
 		joined.CellSeen = both(joined.CellSeen, t.CellSeen)
+		joined.Admitted = both(joined.Admitted, t.Admitted)
+		joined.RulesLoaded = both(joined.RulesLoaded, t.RulesLoaded)
 	}
 	return joined
 }
@@ -93,5 +112,6 @@ func (t *Trace) Complete() *Trace {
 	return Join(t, &Trace{
 		CallDone: func(Call) {}, CallStarted: func(string) {}, Panicked: func(string) {}, TokensLoaded: func(error) {}, StepDone: func(Step) {},
 		CommitDone: func(Commit) {}, WatchersChanged: func(int) {}, CellSeen: func(Cell) {},
+		Admitted: func(Admission) {}, RulesLoaded: func(Rules) {},
 	})
 }
