@@ -21,7 +21,7 @@ type answer struct {
 	err        error // it could not judge
 }
 
-var errTooLong = fmt.Errorf("its rules took longer than their part of %v", TimeLimit)
+var errTooLong = errors.New("its rules took longer than their part of the time for a job")
 
 // eval asks a program. limit bounds its time; what has no answer by then is stopped.
 func (p *program) eval(input ast.Value, limit time.Duration) (a answer) {

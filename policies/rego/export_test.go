@@ -48,12 +48,12 @@ const MaxMemo = maxMemo
 // Evaluation asks the rules about a request whose input is made.
 func (j *Judge) Evaluation(r *admit.Request) func() {
 	s, input := j.force.Load(), inputOf(r)
-	return func() { evaluate(s.active, input, TimeLimit) }
+	return func() { evaluate(s.active, input, j.config.Limit) }
 }
 
 // Remembered looks a request up in the memo.
 func (j *Judge) Remembered(ctx context.Context, r *admit.Request) func() bool {
-	s, left := j.force.Load(), TimeLimit
+	s, left := j.force.Load(), j.config.Limit
 	_, _, err := j.ask(ctx, s, r, &left)
 	return func() bool {
 		k, _ := keys.Get().(*key)

@@ -29,8 +29,11 @@ type Config struct {
 	// ends in .shadow is only watched. Default: none. DirectoryName is how it is called towards users.
 	Directory     fs.FS
 	DirectoryName string
-	Log           *slog.Logger     // default: nothing is logged
-	Trace         *telemetry.Trace // default: nobody looks
+	// Limit is the time for all bundles of one job. Default: TimeLimit. More is patient with machines that are busy with other things, and
+	// with rules that are slow.
+	Limit time.Duration
+	Log   *slog.Logger     // default: nothing is logged
+	Trace *telemetry.Trace // default: nobody looks
 }
 
 // Judge judges jobs by the bundles in force.
@@ -60,8 +63,6 @@ type unit struct {
 	prog   *program // nil: it cannot be used, and judging by it fails with ill
 	ill    error
 	tally  *tally
-
-	evalTime time.Duration // tests give less; zero: its part of TimeLimit
 }
 
 // tally counts what came of a unit's evaluations.
@@ -83,6 +84,7 @@ func New(config Config) (*Judge, error) {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
 	config.Trace = config.Trace.Complete()
+	config.Limit = cmp.Or(config.Limit, TimeLimit)
 	j := &Judge{config: config, slots: make(chan struct{}, runtime.GOMAXPROCS(0)), shadow: make(chan shadowed, maxShadows)}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -212,7 +214,7 @@ func (j *Judge) Judge(ctx context.Context, r *admit.Request) (*admit.Verdict, er
 
 // judge asks for changes first. A job that was changed is judged once more, so that what is accepted is what was judged.
 func (j *Judge) judge(ctx context.Context, s *set, r *admit.Request) (*admit.Verdict, bool, error) {
-	left := TimeLimit
+	left := j.config.Limit
 	answers, memo, err := j.ask(ctx, s, r, &left)
 	if err != nil {
 		return nil, false, err
@@ -271,7 +273,7 @@ func evaluate(units []*unit, input ast.Value, left time.Duration) []answer {
 	answers := make([]answer, len(units))
 	for i, u := range units {
 		began := time.Now()
-		answers[i] = u.eval(input, cmp.Or(u.evalTime, left/time.Duration(len(units)-i)))
+		answers[i] = u.eval(input, left/time.Duration(len(units)-i))
 		left = max(left-time.Since(began), time.Millisecond)
 	}
 	return answers

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -56,7 +57,15 @@ func stored(t testing.TB, name string, f files) admit.Bundle {
 
 func newJudge(t testing.TB, bundles ...admit.Bundle) *rego.Judge {
 	t.Helper()
-	j, err := rego.New(rego.Config{})
+	return limitedJudge(t, patience, bundles...)
+}
+
+// patience is more than any machine needs for rules that end.
+const patience = time.Minute
+
+func limitedJudge(t testing.TB, limit time.Duration, bundles ...admit.Bundle) *rego.Judge {
+	t.Helper()
+	j, err := rego.New(rego.Config{Limit: limit})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,12 +19,13 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/paceline-sched/paceline/core/api/admit"
 	"github.com/paceline-sched/paceline/policies/rego"
 )
 
-const endless = `deny contains "odd" if { count([1 | some i in numbers.range(1, 4000); some k in numbers.range(1, 4000); i == k * 7]) < 0 }`
+const endless = `deny contains "odd" if { count([1 | some i in numbers.range(1, 20000); some k in numbers.range(1, 20000); i == k * 7]) < 0 }`
 
 const openManifest = `{"metadata": {"paceline": {"failure": "open"}}}`
 
@@ -34,13 +35,13 @@ func TestRunawayRules(t *testing.T) {
 	open[".manifest"] = openManifest
 	other := stored(t, "b", rules(`deny contains "no" if input.job.labels.team != "ads"`))
 	t.Run("closed", func(t *testing.T) {
-		v := judge(t, newJudge(t, stored(t, "a", rules(endless)), other), request(t, plainJob))
+		v := judge(t, limitedJudge(t, rego.TimeLimit, stored(t, "a", rules(endless))), request(t, plainJob))
 		if v.Failure == nil || v.Failure.Bundle != "a" || !v.Failure.Passing || !strings.Contains(v.Failure.Reason, "longer than") {
 			t.Fatalf("got %s", said(v))
 		}
 	})
 	t.Run("open", func(t *testing.T) {
-		j := newJudge(t, stored(t, "a", open), other)
+		j := limitedJudge(t, time.Second, stored(t, "a", open), other)
 		if got := said(judge(t, j, request(t, plainJob))); !strings.HasPrefix(got, "warn a: it could not judge the job, which passes") {
 			t.Fatalf("got %s", got)
 		}

@@ -39,7 +39,7 @@ func (j *Judge) watch(s shadowed) {
 	input := inputOf(s.request)
 	for _, u := range s.set.shadows {
 		began := time.Now()
-		a := u.eval(input, TimeLimit)
+		a := u.eval(input, j.config.Limit)
 		u.tally.add(&a)
 		v := verdictOf([]*unit{u}, []answer{a}, nil, nil, nil)
 		if v.Failure == nil && len(v.Denials) == 0 {

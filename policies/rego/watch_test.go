@@ -60,7 +60,7 @@ func TestShadow(t *testing.T) {
 // What a decision tells others has no values of the environment in it, wherever a rule puts them.
 func TestDecisionsKeepSecrets(t *testing.T) {
 	var out bytes.Buffer
-	j, err := rego.New(rego.Config{Log: slog.New(slog.NewTextHandler(&out, nil))})
+	j, err := rego.New(rego.Config{Limit: patience, Log: slog.New(slog.NewTextHandler(&out, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestDirectory(t *testing.T) {
 	}
 	var mu sync.Mutex
 	dir := fstest.MapFS{"a/rules.rego": rule("one"), "b.shadow/rules.rego": rule("watched"), ".next/rules.rego": file("not yet"), "README.md": file("no bundle")}
-	j, err := rego.New(rego.Config{Directory: lockedFS{&mu, dir}, DirectoryName: "/etc/rules"})
+	j, err := rego.New(rego.Config{Limit: patience, Directory: lockedFS{&mu, dir}, DirectoryName: "/etc/rules"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := fstest.MapFS{"a/rules.rego": {Data: []byte("package paceline.admission\nwarn contains \"x\""), ModTime: time.Unix(1, 0)}}
 		var mu sync.Mutex
-		j, err := rego.New(rego.Config{Directory: lockedFS{&mu, dir}, DirectoryName: "d"})
+		j, err := rego.New(rego.Config{Limit: patience, Directory: lockedFS{&mu, dir}, DirectoryName: "d"})
 		if err != nil {
 			t.Fatal(err)
 		}
