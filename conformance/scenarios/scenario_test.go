@@ -119,6 +119,7 @@ func (w *world) command(f []string) string {
 	case "advance":
 		return w.advance(args.word(w, 0))
 	case "crash":
+		w.cfg.PreemptionsPerSecond = int(args.number(w, "preemptions", int64(w.cfg.PreemptionsPerSecond))) // of the next core
 		w.crash(int(args.number(w, "lose", 0)))
 		return ""
 	case "rate": // of preemptions, from the next start on

@@ -19,6 +19,7 @@ import (
 // world is one cell with its clusters. Nothing in it happens but by a command or by what a command sets off.
 type world struct {
 	fatal    func(message string)
+	after    func() // what else holds after every step; nil: nothing
 	cfg      scheduler.Config
 	now      int64
 	state    *scheduler.State
@@ -201,6 +202,9 @@ func (w *world) crash(lose int) {
 
 // check holds after every step.
 func (w *world) check() {
+	if w.after != nil {
+		w.after()
+	}
 	if got := w.state.Image(); !sameImage(got, w.image) {
 		w.fatal(fmt.Sprintf("the groups do not give the state:\n%s", imageDifference(got, w.image)))
 	}

@@ -17,6 +17,9 @@ const MaxVisits = 1 << 14
 // MaxCandidates bounds the entries and subtrees that back-fill looks at in one Admit.
 const MaxCandidates = 1 << 12
 
+// MaxWaits bounds Queue.Waits.
+const MaxWaits = 1 << 8
+
 // Room is where the pool stands. Usage counts all that was admitted, placed or not.
 type Room struct {
 	Entitlement         resource.Vector
@@ -83,6 +86,7 @@ func (q *Queue) Admit(grants []Grant, room *Room, limit int) ([]Grant, Outcome) 
 	}
 	w := q.newWalk(room, limit)
 	w.grants, w.again = grants, again
+	q.waits = q.waits[:0]
 	q.walk(&w)
 	if w.out.Stop != StopDone {
 		w.out.Unseen = q.unseen(&w)
@@ -159,6 +163,52 @@ func (q *Queue) Explain(job workload.JobID, room *Room) (Standing, bool) {
 	return s, true
 }
 
+// Left is what the walk has left for an entry when it comes to it. It is negative where more is used than there is, and math.MaxInt64 where
+// nothing bounds the entry.
+type Left struct {
+	Entitlement resource.Vector // without what the order has the entry leave free
+	Reservation resource.Vector
+	Controllers resource.Vector
+	Owner       resource.Vector
+}
+
+// LeftFor says what Admit would find left for one job, were it not short of anything. It returns false when somebody else is first in line for
+// something that the job needs, or the job is out of reach. It costs as much as Admit.
+func (q *Queue) LeftFor(job workload.JobID, room *Room) (Left, bool) {
+	it := q.byJob[job]
+	if it == nil {
+		return Left{}, false
+	}
+	w := q.newWalk(room, math.MaxInt)
+	w.asked = it
+	if q.walk(&w); w.out.Stop != StopBound && !w.answered {
+		w.look(it, math.MaxInt)
+	}
+	return w.left, w.isFirst
+}
+
+// leave notes what is left for the entry that is asked for, when the walk comes to it first.
+func (w *walk) leave(it *item) {
+	if w.isFirst {
+		return
+	}
+	e := &it.entry
+	w.isFirst = w.phase != backfilling
+	w.left = Left{Entitlement: w.entitlement, Reservation: unbounded.Left, Controllers: unbounded.Left, Owner: unbounded.Left}
+	if w.queue.policy.Order == respool.OrderExpress {
+		w.left.Entitlement = w.left.Entitlement.Sub(w.expressRoom(e))
+	}
+	if e.NonPreemptible {
+		w.left.Reservation = w.reservation
+	}
+	if e.Controller {
+		w.left.Controllers = w.controllers.Left
+	}
+	if w.bounds(it.owner) {
+		w.left.Owner = it.owner.bound.Left
+	}
+}
+
 // mask is a set of (account, kind) pairs: from bit 0 on the kinds in the entitlement, then those in the reservation, in the part of the
 // entitlement that non-preemptible work leaves to preemptible work, and in what controllers may use.
 type mask uint64
@@ -226,6 +276,8 @@ type walk struct {
 	asked    *item // by Explain
 	answered bool
 	standing Standing
+	left     Left // for who is asked for
+	isFirst  bool // left holds
 }
 
 func (q *Queue) newWalk(room *Room, limit int) walk {
@@ -360,6 +412,9 @@ func (w *walk) try(it *item, limit int) Standing {
 	if waits != 0 {
 		return Standing{Verdict: Behind, Kind: resource.Kind(bits.TrailingZeros64(uint64(waits))), Account: OfOwner}
 	}
+	if it == w.asked {
+		w.leave(it)
+	}
 	unit, left := e.unit(), e.Count
 	if it.walk == w.number { // it has started; the rest follows one by one
 		unit, left = 1, left-it.granted
@@ -479,28 +534,40 @@ func (w *walk) wait(it *item, unit int) Standing {
 	need := e.Needs.Scale(int64(unit))
 	if o := it.owner; w.bounds(o) {
 		if s, short := keepIn(&o.bound.Left, &need, func(k int) { w.closeOwner(o, k) }); short {
+			w.note(e)
 			s.Account = OfOwner
 			return s
 		}
 	}
 	if e.Controller {
 		if s, short := w.keepFor(&w.controllers.Left, &need, inControllers); short {
+			w.note(e)
 			return s
 		}
 	}
 	if w.phase == backfilling {
 		return w.behindHead(it, &need)
 	}
+	w.note(e)
 	if w.out.Head == (Head{}) {
 		w.out.Head = Head{Job: e.Job, Since: e.Since}
 	}
 	if w.phase == filling {
-		if s, promised := w.reserve(it, &need); promised {
-			return s
+		if !e.Kept {
+			if s, promised := w.reserve(it, &need); promised {
+				return s
+			}
 		}
 		w.phase = keeping
 	}
 	return w.keep(e, &need)
+}
+
+// note lists an entry as first in line.
+func (w *walk) note(e *Entry) {
+	if w.asked == nil && len(w.queue.waits) < MaxWaits {
+		w.queue.waits = append(w.queue.waits, e.Job)
+	}
 }
 
 // keep holds room for the next unit of an entry that is short of something, and closes the kinds in which it is short. Who is short in the

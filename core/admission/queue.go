@@ -49,6 +49,8 @@
 // A unit that would not fit even if all preemptible work of the pool ended is out of reach. It is passed over and keeps nothing,
 // or the pool would drain for work that cannot start.
 //
+// An entry for which others are made to give room (Entry.Kept) waits in that way with back-fill too: who made room must not be filled back into it.
+//
 // Non-preemptible entries need room both in the reservation and in the entitlement. One that is short in the reservation
 // keeps nothing of the entitlement: what frees the one frees the other.
 //
@@ -89,6 +91,8 @@ type Entry struct {
 	RunTime time.Duration
 	// Since is since when it waits without getting anything, in the time of Room.Now.
 	Since int64
+	// Kept says that others are making room for it: what comes free is kept for it, and nobody is filled back before it.
+	Kept bool
 }
 
 // unit is the number of tasks that the entry must start together.
@@ -105,7 +109,8 @@ type Queue struct {
 	lanes      laneHeap // of the last walk
 	starting   []*item  // what it let go before anybody had to wait
 	head       Head
-	now        int64 // of the last walk
+	waits      []workload.JobID // of the last Admit
+	now        int64            // of the last walk
 	usage      *Usage
 }
 
@@ -236,6 +241,10 @@ func (q *Queue) Ahead(job workload.JobID) (int, bool) {
 func (q *Queue) All() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) { q.main.each(q.usage, q.now, yield) }
 }
+
+// Waits lists whom the last Admit found first in line somewhere, in the pool or within a bound of their own, in order: at most MaxWaits.
+// Work of lower priority may have to make room for them. The list holds until the next Admit.
+func (q *Queue) Waits() []workload.JobID { return q.waits }
 
 // Head returns the entry that the last Admit found first in line for room in the pool, and since when it waits; false: nobody is.
 func (q *Queue) Head() (Head, bool) { return q.head, q.head != Head{} }

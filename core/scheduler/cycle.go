@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"math"
+	"slices"
 
 	"github.com/paceline-sched/paceline/core/admission"
 	"github.com/paceline-sched/paceline/core/resource"
@@ -137,7 +138,11 @@ func (s *State) updateEntries(j *job) {
 
 func (s *State) offerFrom(q *poolQueue, classes []*jobClass) bool {
 	for _, c := range classes {
-		if n := c.wanted(); n > 0 && !c.blocked {
+		n := c.wanted()
+		if c.blocked { // but for what others are making room for
+			n = min(n, int64(c.promised))
+		}
+		if n > 0 {
 			s.offer(q, c, &c.class.Needs, n)
 			return true
 		}
@@ -151,7 +156,7 @@ func (s *State) offer(q *poolQueue, c *jobClass, needs *resource.Vector, n int64
 	j.offered, j.starting = c, nil
 	err := q.queue.Set(admission.Entry{
 		Job: j.ID, Priority: j.spec.Priority, Sequence: j.Order, Needs: *needs, Count: int(n), NonPreemptible: !j.spec.Preemptible,
-		Owner: j.spec.Owner, Controller: j.spec.Controller, RunTime: j.spec.RunTime, Since: s.waitsSince(j),
+		Owner: j.spec.Owner, Controller: j.spec.Controller, RunTime: j.spec.RunTime, Since: s.waitsSince(j), Kept: c.keeps(),
 	})
 	if err != nil { // MaxJobs is below the bound of a queue, and needs were checked when the job was accepted
 		panic("scheduler: a queue refused a job that the cell accepted: " + err.Error())
@@ -159,9 +164,17 @@ func (s *State) offer(q *poolQueue, c *jobClass, needs *resource.Vector, n int64
 	s.stir(q)
 }
 
+// keeps reports whether others are making room for what the class stands in the queue for.
+func (c *jobClass) keeps() bool {
+	if c.gang == nil {
+		return c.promised > 0
+	}
+	return slices.ContainsFunc(c.gang.classes, func(o *jobClass) bool { return o.promised > 0 })
+}
+
 func (s *State) leaveQueue(j *job) {
 	if j.offered != nil {
-		j.offered, j.starting = nil, nil
+		j.offered, j.starting, j.shortAt = nil, nil, 0
 		s.queueOf(j.spec).queue.Remove(j.ID)
 	}
 	if !j.runnable() || j.byState[workload.InstancePending]+j.byState[workload.InstanceAdmitted] == 0 {
@@ -216,7 +229,7 @@ func (s *State) admitPool(q *poolQueue) {
 	for _, g := range s.grants {
 		s.grant(s.jobs[g.Job], g.Tasks)
 	}
-	s.watch(q, out.Again)
+	s.watch(q, earlier(out.Again, s.pressHeads(q)))
 	if out.Stop != admission.StopDone && out.Tasks > 0 {
 		s.stir(q)
 	}
@@ -224,18 +237,26 @@ func (s *State) admitPool(q *poolQueue) {
 
 // grant marks instances ADMITTED and sends them off to find hosts.
 func (s *State) grant(j *job, n int) {
+	j.shortAt = 0
 	switch {
 	case j.starting != nil:
-		s.enqueue(s.starters(j.starting))
+		s.sendOff(s.starters(j.starting))
 	case j.offered.gang != nil:
-		s.enqueue(s.joiners(j.offered, n))
+		s.sendOff(s.joiners(j.offered, n))
 	case j.daemonHome != nil:
 		for _, i := range s.take(j.offered, n, nil) {
-			s.enqueue(&placeWork{job: j, host: j.tasks[i].host, parts: []placePart{{class: j.offered, instances: []uint32{i}}}})
+			s.sendOff(&placeWork{job: j, host: j.tasks[i].host, parts: []placePart{{class: j.offered, instances: []uint32{i}}}})
 		}
 	default:
 		if instances := s.take(j.offered, n, nil); len(instances) > 0 {
-			s.enqueue(&placeWork{job: j, parts: []placePart{{class: j.offered, instances: instances}}})
+			s.sendOff(&placeWork{job: j, parts: []placePart{{class: j.offered, instances: instances}}})
 		}
+	}
+}
+
+// sendOff has admitted work find hosts, but for what others have made room for already.
+func (s *State) sendOff(w *placeWork) {
+	if s.redeem(w); w.tasks() > 0 {
+		s.enqueue(w)
 	}
 }

@@ -70,6 +70,9 @@ func (s *State) whyAdmitted(j *job) string {
 	if g := s.gathering; g != nil && g.work.job == j {
 		return fmt.Sprintf("a gang gathers over shards: %d of %d members have found a host", len(g.held), g.work.tasks())
 	}
+	if why, pledged := s.whyPledged(j, true); pledged {
+		return why
+	}
 	for _, w := range s.gathers {
 		if w.job == j {
 			return "a gang has to gather over shards, and another one does so now"
@@ -140,6 +143,10 @@ func (s *State) whyClass(c *jobClass) PendingReason {
 	j := c.job
 	if !s.anyReady(c) {
 		return PendingReason{Kind: PendingNoShard, Message: "no cluster that it may use is ready: " + s.shardTrouble(c)}
+	}
+	if c.promised > 0 {
+		why, _ := s.whyPledged(j, false)
+		return PendingReason{Kind: PendingBeingPlaced, Message: why}
 	}
 	switch {
 	case c.held:

@@ -190,10 +190,9 @@ func (g *gang) growing() bool {
 // finishing reports whether a member has succeeded in this generation: nobody joins any more.
 func (g *gang) finishing() bool { return g.byState[workload.InstanceDone] > 0 }
 
-// starters admits the members that start together, by class.
-func (s *State) starters(g *gang) *placeWork {
-	w := &placeWork{job: g.job, gang: g, generation: g.generation(), together: true, admitted: s.started}
-	s.started++
+// startWork is the start of the members that start together, by class.
+func (g *gang) startWork() *placeWork {
+	w := &placeWork{job: g.job, gang: g, generation: g.generation(), together: true}
 	for _, c := range g.classes {
 		w.parts = append(w.parts, placePart{class: c})
 	}
@@ -201,16 +200,15 @@ func (s *State) starters(g *gang) *placeWork {
 		if rank == g.Min {
 			break
 		}
-		c := g.job.classOf(i)
-		w.parts[c.index].instances = append(w.parts[c.index].instances, i)
-		s.admitted(g.job, i)
+		p := &w.parts[g.job.classOf(i).index]
+		p.instances = append(p.instances, i)
 	}
 	w.parts = slices.DeleteFunc(w.parts, func(p placePart) bool { return len(p.instances) == 0 })
 	return w
 }
 
-// joiners admits up to n members of one class that join a gang which has started, those of the lowest ranks.
-func (s *State) joiners(c *jobClass, n int) *placeWork {
+// joinWork is up to n members of one class that wait to join a gang which has started, those of the lowest ranks.
+func (c *jobClass) joinWork(n int) *placeWork {
 	j, g := c.job, c.gang
 	w := &placeWork{job: j, gang: g, generation: g.generation(), parts: []placePart{{class: c}}}
 	p := &w.parts[0]
@@ -220,10 +218,33 @@ func (s *State) joiners(c *jobClass, n int) *placeWork {
 		}
 		if j.tasks[i].state == workload.InstancePending && j.classOf(i) == c {
 			p.instances = append(p.instances, i)
-			s.admitted(j, i)
 		}
 	}
 	return w
+}
+
+// starters admits the members that start together.
+func (s *State) starters(g *gang) *placeWork {
+	w := g.startWork()
+	w.admitted = s.started
+	s.started++
+	s.admitAll(w)
+	return w
+}
+
+// joiners admits up to n members of one class that join their gang.
+func (s *State) joiners(c *jobClass, n int) *placeWork {
+	w := c.joinWork(n)
+	s.admitAll(w)
+	return w
+}
+
+func (s *State) admitAll(w *placeWork) {
+	for n := range w.parts {
+		for _, i := range w.parts[n].instances {
+			s.admitted(w.job, i)
+		}
+	}
 }
 
 // settleMember says what becomes of a member whose run has ended, and of its gang.

@@ -279,6 +279,9 @@ func (s *State) loadTask(j *job, r *TaskRecord) error {
 		if t.dying() {
 			s.queueOf(j.spec).die(&class.class.Needs, true)
 		}
+		if t.runState == workload.RunKilling {
+			s.queueOfJob(j).end(&class.class.Needs, true)
+		}
 		if t.runState == workload.RunPlaced {
 			t.host.expect(true)
 		}

@@ -29,6 +29,11 @@ type poolQueue struct {
 	changed bool                        // demand differs from what the tree was told
 	running []*job                      // those with live runs, in no order
 	dying   resource.Vector             // of the usage: by runs that make room for others and have not ended yet
+	ending  resource.Vector             // of the usage: by all runs that are being killed, those among them
+	// The lowest priority of running work that may be preempted, as of a Step.
+	lowestIn uint64
+	lowestIs int32
+	anyLower bool
 	// onClusters is what its live runs hold in each cluster, by name.
 	onClusters map[string]resource.Vector
 

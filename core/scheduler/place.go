@@ -23,6 +23,7 @@ type placeWork struct {
 	admitted   uint64        // order of gang starts
 	rooms      []shardRoom   // of the shards that refused a gang's start
 	gather     *gather       // of which it asks the shard to for a part
+	ahead      bool          // room is made for it before it is admitted
 	to         *shardState
 	known      int // of a plan: that many of its parts would be placed in the shard that is asked already
 }
@@ -67,6 +68,7 @@ func (s *State) outlived(w *placeWork) bool {
 
 // dispatch hands the outbox to the shards.
 func (s *State) dispatch() {
+	s.redispatch = false
 	s.watchGather()
 	for again := true; again; again = s.dispatchAgain { // a gathering gang asks every shard once
 		s.dispatchAgain = false
@@ -352,6 +354,13 @@ func (s *State) refused(w *placeWork) {
 	switch {
 	case w.gather != nil: // the shard that it was to ask is gone
 		s.scatter(w.gather)
+	case s.yield(w):
+		w.tried, w.rooms = nil, nil
+		for n := range w.parts {
+			w.parts[n].refusal = placement.Reasons{}
+		}
+		s.enqueue(w)
+		s.redispatch = true
 	case !s.mayGather(w) && !s.ask(w):
 		s.refuse(w)
 	}
@@ -412,7 +421,7 @@ func (s *State) retryClass(c *jobClass) {
 	}
 	sameHosts := c.hostsSeen == s.hostEpoch
 	nothingNew := sameHosts && c.freedSeen == s.freed && s.now-c.blockedAt < int64(unconditionalRetry)
-	mayPress := s.mayAsk(c) && len(s.victimsBetween().Jobs) > 0 // others may have to make room
+	mayPress := s.mayAsk(c) && s.anyVictims(c.job, true) // others may have to make room
 	if !c.held && (nothingNew && !mayPress || (c.neverFits && sameHosts)) {
 		// The longer it has waited in vain, the more seldom it looks: a cell full of blocked classes must not be busy with looking.
 		waited := time.Duration(s.now - c.blockedAt)

@@ -105,7 +105,7 @@ func (s *State) planAsk(p *planWork) {
 	victims := &preemption.Snapshot{}
 	if sh != nil {
 		undo := s.suppose(p.job)
-		victims = s.aboveEntitlement()
+		victims = s.victimsOfPlan(p.job)
 		undo()
 	}
 	if len(victims.Jobs) == 0 {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -13,13 +14,16 @@ type pledgeKey struct {
 	lease shard.Lease
 }
 
-// pledge is room on a host that one admitted instance gets when it is free.
+// pledge is room on a host that one instance gets when it is free, and the instance is admitted.
 type pledge struct {
 	work     *pledgedWork
 	class    *jobClass
-	instance uint32
+	instance uint32 // until it is admitted, any of the class may come in its place, but for a gang's start and a daemon's
 	room     shard.Assignment
 	ready    bool
+	admitted bool
+	// victimsAt is where its victims begin among those of its hearing.
+	victimsAt int
 }
 
 // pledgedWork is the pledges of one answer: a gang's start together, loners each by itself.
@@ -28,6 +32,8 @@ type pledgedWork struct {
 	shard *shardState
 	place *placeWork
 	list  []*pledge
+	// victims were ended for it.
+	victims []workload.RunID
 }
 
 // pledged takes the answer to one question.
@@ -84,6 +90,9 @@ func (s *State) answered(sh *shardState, in *plea, results []shard.PledgeResult)
 	}
 	h := s.hear(in)
 	list, rest := s.choose(sh, h, in, results)
+	if in.work.ahead {
+		list = h.coverSome(list)
+	}
 	if len(list) == 0 || in.work.together && rest > 0 {
 		for n := range results {
 			sh.takeBack(results[n].Pledges)
@@ -100,9 +109,15 @@ func (s *State) answered(sh *shardState, in *plea, results []shard.PledgeResult)
 		}
 	}
 	s.closePlea(in)
+	s.keepPledges(sh, in, list, h)
 	h.carryOut()
-	s.keepPledges(sh, in, list, h.patience())
 	s.refuseRest(in.work, list)
+}
+
+// waits reports whether an instance still waits for the hosts of some work.
+func (w *placeWork) waits(i uint32) bool {
+	state := w.job.tasks[i].state
+	return state == workload.InstanceAdmitted || w.ahead && state == workload.InstancePending
 }
 
 // wanted reports whether all that starts together, or any loner, still waits.
@@ -110,8 +125,8 @@ func (s *State) wanted(w *placeWork) bool {
 	some, all := false, true
 	for n := range w.parts {
 		for _, i := range w.parts[n].instances {
-			admitted := w.job.tasks[i].state == workload.InstanceAdmitted
-			some, all = some || admitted, all && admitted
+			waits := w.waits(i)
+			some, all = some || waits, all && waits
 		}
 	}
 	return all || some && !w.together
@@ -122,15 +137,16 @@ func (s *State) choose(sh *shardState, h *hearing, in *plea, results []shard.Ple
 	for n := range in.work.parts {
 		part := &in.work.parts[n]
 		waiting := slices.DeleteFunc(slices.Clone(part.instances), func(i uint32) bool {
-			return in.work.job.tasks[i].state != workload.InstanceAdmitted
+			return !in.work.waits(i)
 		})
 		for m := range results[n].Pledges {
 			p := &results[n].Pledges[m]
 			host := s.hosts[p.Host]
+			first := len(h.doomed)
 			if len(waiting) == 0 || host == nil || host.shard != sh || (in.work.host != nil && in.work.host != host) || !h.all(p.Victims) {
 				continue
 			}
-			list = append(list, &pledge{class: part.class, instance: waiting[0], room: p.Assignment})
+			list = append(list, &pledge{class: part.class, instance: waiting[0], room: p.Assignment, admitted: !in.work.ahead, victimsAt: first})
 			waiting = waiting[1:]
 		}
 		rest += len(waiting)
@@ -156,16 +172,49 @@ func (h *hearing) all(victims []workload.RunID) bool {
 // forget lets off who was admitted after the first n.
 func (h *hearing) forget(n int) {
 	for _, d := range h.doomed[n:] {
-		use := *d.job.needs(d.instance)
-		if d.gang != nil {
-			use, _ = h.state.gangUse(d.gang)
-			delete(h.gangs, d.gang)
-		}
-		q := h.state.queueOf(d.job.spec)
-		h.taken[q] = h.taken[q].Sub(use)
-		h.lost[d.job] -= uint32(d.runs) //nolint:gosec // what was added
+		h.restore(&d)
 	}
 	h.doomed = h.doomed[:n]
+}
+
+// letOff lets one of them off.
+func (h *hearing) letOff(n int) {
+	h.restore(&h.doomed[n])
+	h.doomed = slices.Delete(h.doomed, n, n+1)
+}
+
+// restore takes a victim out of the sums.
+func (h *hearing) restore(d *doomed) {
+	use := d.use(h.state)
+	delete(h.gangs, d.gang)
+	q := h.state.queueOf(d.job.spec)
+	h.taken[q] = h.taken[q].Sub(use)
+	h.lost[d.job] -= uint32(d.runs) //nolint:gosec // what was added
+}
+
+// use is what a victim gives back: of a gang, all that its live members use.
+func (d *doomed) use(s *State) resource.Vector {
+	if d.gang != nil {
+		use, _ := s.gangUse(d.gang)
+		return use
+	}
+	return *d.job.needs(d.instance)
+}
+
+// runs names all that are ended, the mates of gangs too.
+func (h *hearing) runs() (list []workload.RunID) {
+	for _, d := range h.doomed {
+		if d.gang == nil {
+			list = append(list, d.job.runID(d.instance))
+			continue
+		}
+		for _, i := range d.gang.All() {
+			if t := &d.job.tasks[i]; t.runState.Live() && t.runState != workload.RunKilling {
+				list = append(list, d.job.runID(i))
+			}
+		}
+	}
+	return list
 }
 
 // patience is how long the victims may take.
@@ -177,8 +226,8 @@ func (h *hearing) patience() time.Duration {
 	return longest + pledgePatience
 }
 
-func (s *State) keepPledges(sh *shardState, in *plea, list []*pledge, patience time.Duration) {
-	w := &pledgedWork{id: s.nextBatch, shard: sh, place: in.work, list: list}
+func (s *State) keepPledges(sh *shardState, in *plea, list []*pledge, h *hearing) {
+	w := &pledgedWork{id: s.nextBatch, shard: sh, place: in.work, list: list, victims: h.runs()}
 	s.nextBatch++
 	s.press.works[w.id] = w
 	s.press.tasks += len(list)
@@ -188,13 +237,16 @@ func (s *State) keepPledges(sh *shardState, in *plea, list []*pledge, patience t
 		s.press.pledges[pledgeKey{sh.id, p.room.Lease}] = p
 	}
 	in.work.job.pledged = append(in.work.job.pledged, w)
-	s.setTimer(timer{at: s.now + int64(patience), kind: timerPledge, batch: w.id})
+	if in.work.ahead {
+		s.promise(w)
+	}
+	s.setTimer(timer{at: s.now + int64(h.patience()), kind: timerPledge, batch: w.id})
 }
 
 // refuseRest refuses the loners for which there was no room to be had.
 func (s *State) refuseRest(w *placeWork, list []*pledge) {
 	p := &w.parts[0]
-	if w.together || len(w.parts) > 1 {
+	if w.together || w.ahead || len(w.parts) > 1 {
 		return
 	}
 	rest := slices.DeleteFunc(slices.Clone(p.instances), func(i uint32) bool {
@@ -213,7 +265,9 @@ func (s *State) pledgesReady(sh *shardState, r *shard.PledgeReady) {
 			continue // given back meanwhile
 		}
 		p.ready = true
-		if w := p.work; !w.place.together {
+		if w := p.work; !p.admitted {
+			continue
+		} else if !w.place.together {
 			s.launchPledges(w, []*pledge{p})
 		} else if !slices.ContainsFunc(w.list, func(o *pledge) bool { return !o.ready }) {
 			s.launchPledges(w, slices.Clone(w.list))
@@ -244,6 +298,10 @@ func (s *State) unlist(w *pledgedWork, p *pledge) {
 	delete(s.press.pledges, pledgeKey{w.shard.id, p.room.Lease})
 	w.list = slices.DeleteFunc(w.list, func(o *pledge) bool { return o == p })
 	s.press.tasks--
+	if !p.admitted {
+		p.class.promised--
+		s.touch(p.class.job)
+	}
 	if len(w.list) > 0 {
 		return
 	}
@@ -264,7 +322,7 @@ func (s *State) dropPledges(w *pledgedWork, release bool) {
 		if release {
 			w.shard.releases = append(w.shard.releases, p.room.Lease)
 		}
-		if s.jobs[j.ID] == j && !s.outlived(w.place) {
+		if p.admitted && s.jobs[j.ID] == j && !s.outlived(w.place) {
 			s.unadmit(j, []uint32{p.instance})
 		}
 	}
@@ -272,8 +330,15 @@ func (s *State) dropPledges(w *pledgedWork, release bool) {
 
 // reviewPledges gives room back that a job does not want any more.
 func (s *State) reviewPledges(j *job) {
+	if len(j.pledged) == 0 {
+		return
+	}
+	spare := map[*jobClass]int64{}
 	for _, w := range slices.Clone(j.pledged) {
 		gone := slices.DeleteFunc(slices.Clone(w.list), func(p *pledge) bool {
+			if !p.admitted {
+				return s.keepsPromise(w, p, spare)
+			}
 			return !s.outlived(w.place) && j.tasks[p.instance].state == workload.InstanceAdmitted
 		})
 		if len(gone) > 0 && w.place.together {

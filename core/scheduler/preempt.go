@@ -43,11 +43,14 @@ type pressure struct {
 
 	step    uint64 // for which the snapshots hold
 	between *preemption.Snapshot
+	claims  map[claim]*preemption.Snapshot
+	again   bool // pleas wait for the next Step's snapshots
 }
 
-// plea is admitted work for which others may have to make room. It stays ADMITTED meanwhile.
+// plea is work for which others may have to make room. It stays ADMITTED meanwhile, or PENDING if it is asked for ahead of its admission.
 type plea struct {
 	work  *placeWork
+	claim claim
 	tried []*shardState
 }
 
@@ -98,14 +101,27 @@ func (s *State) ask(w *placeWork) bool {
 	if !due {
 		return false
 	}
-	in := &plea{work: w}
-	if needsDomain(w.job.spec) || s.press.tasks+w.tasks() > maxPledged || !s.withinEntitlement(w) || !s.mayPreempt() || !s.plead(in) {
+	in := &plea{work: w, claim: s.claimTo(w)}
+	if needsDomain(w.job.spec) || s.press.tasks+w.tasks() > maxPledged || !s.mayPreempt() || !s.plead(in) {
 		for n := range w.parts {
 			s.askLater(w.parts[n].class)
 		}
 		return false
 	}
 	return true
+}
+
+// claimTo is what admitted work may claim: room of lower priorities of its pool, and of other pools while its own is within its entitlement.
+func (s *State) claimTo(w *placeWork) claim {
+	return claim{pool: w.job.spec.Pool, priority: w.job.spec.Priority, between: s.withinEntitlement(w)}
+}
+
+// claimOf is what a plea may claim now.
+func (s *State) claimOf(in *plea) claim {
+	if in.work.ahead {
+		return in.claim
+	}
+	return s.claimTo(in.work)
 }
 
 // needsDomain leaves out gangs that must stay in one domain: victims are chosen host by host.
@@ -132,7 +148,7 @@ func (s *State) withinEntitlement(w *placeWork) bool {
 // plead lines a plea up for a shard that it has not tried. It reports false when there is none, or nobody who could make room.
 func (s *State) plead(in *plea) bool {
 	sh := s.whomToAsk(in)
-	if sh == nil || len(s.victimsBetween().Jobs) == 0 {
+	if sh == nil || !s.anyVictims(in.work.job, in.claim.between) {
 		return false
 	}
 	if !in.work.together { // the rest of a large piece comes again
@@ -149,13 +165,22 @@ func (s *State) plead(in *plea) bool {
 	return true
 }
 
-func (s *State) whomToAsk(in *plea) *shardState {
+// whomToAsk picks a ready shard that has not been asked yet. Every shard has refused what is admitted; for what is not, the one with the most
+// room comes first, where the fewest have to go.
+func (s *State) whomToAsk(in *plea) (best *shardState) {
+	most := int64(-1)
 	for _, sh := range s.shards {
-		if sh.ready && !slices.Contains(in.tried, sh) && mayUse(in.work.parts[0].class, sh) && (in.work.host == nil || in.work.host.shard == sh) {
+		if !sh.ready || slices.Contains(in.tried, sh) || !mayUse(in.work.parts[0].class, sh) || (in.work.host != nil && in.work.host.shard != sh) {
+			continue
+		}
+		if !in.work.ahead {
 			return sh
 		}
+		if room := in.work.parts[0].class.class.Needs.Times(&sh.free, int64(in.work.tasks())); room > most {
+			best, most = sh, room
+		}
 	}
-	return nil
+	return best
 }
 
 // sendPleas asks each shard that owes no answer.
@@ -164,7 +189,7 @@ func (s *State) sendPleas() {
 		return
 	}
 	waiting := s.press.waiting
-	s.press.waiting = nil
+	s.press.waiting, s.press.again = nil, false
 	load := map[*shardState]*question{}
 	tasks := map[*shardState]int{}
 	for _, in := range waiting {
@@ -176,6 +201,11 @@ func (s *State) sendPleas() {
 		}
 		q := load[sh]
 		if sh.asked || (q != nil && (len(q.list) == maxPleas || tasks[sh]+in.work.tasks() > shard.MaxBatch)) {
+			s.press.waiting = append(s.press.waiting, in)
+			continue
+		}
+		if _, looked := s.victimsFor(in.claim); !looked {
+			s.press.again = true
 			s.press.waiting = append(s.press.waiting, in)
 			continue
 		}
@@ -203,7 +233,8 @@ func (s *State) sendQuestion(q *question) {
 	for _, in := range q.list {
 		for n := range in.work.parts {
 			p := &in.work.parts[n]
-			r := preemption.Request{Class: p.class.class, Count: len(p.instances), Gang: in.work.together, Victims: s.victimsBetween()}
+			victims, _ := s.victimsFor(in.claim)
+			r := preemption.Request{Class: p.class.class, Count: len(p.instances), Gang: in.work.together, Victims: victims}
 			if in.work.host != nil {
 				r.Host = in.work.host.ID
 			}
@@ -229,6 +260,10 @@ func (s *State) inVain(in *plea) {
 	}
 	for n := range w.parts {
 		s.askLater(w.parts[n].class)
+	}
+	if w.ahead {
+		s.headInVain(w)
+		return
 	}
 	s.refuse(w)
 }

@@ -150,7 +150,8 @@ type State struct {
 	started   uint64       // starts of gangs admitted so far
 	// dispatchAgain asks for another walk over the outbox: a gang began to gather during the last.
 	dispatchAgain bool
-	outboxed      int // tasks in outbox
+	redispatch    bool // work in the outbox may have found room in the next Step
+	outboxed      int  // tasks in outbox
 
 	accounts accounting
 	press    pressure
@@ -211,6 +212,8 @@ type job struct {
 	usage  resource.Vector // of its charged instances
 	meter  *usage.Meter    // of its owner in its pool; nil until it had a run
 
+	calmUntil  int64                      // nobody of lower priority ran when it was looked last
+	shortAt    int64                      // since when it is first in line for something and short of it; 0: it is not
 	waiting    int64                      // since when it waits without getting a host; 0: it does not, or was not offered yet
 	sweep      int64                      // next instance to sweep; -1: no sweep
 	renewing   []uint32                   // instances down for a rolling restart, at most Restart.Batch
@@ -261,6 +264,8 @@ type jobClass struct {
 	askAt     int64 // when it may ask for others' room again
 	askDelay  time.Duration
 	asking    bool // room is asked for or pledged
+	promised  int  // pledges made ahead of admission
+	turn      int  // of a daemon's hosts: the one for which room is asked next
 	held      bool // blocked because its gang failed: the timer alone decides
 }
 
@@ -410,7 +415,7 @@ func (s *State) external(e Effect) { s.out.External = append(s.out.External, e) 
 // nextWake is the earliest timer, or at once while there is work left over that waits for nobody: slices of sweeps, and what the refusals
 // of this Step set free for others.
 func (s *State) nextWake() int64 {
-	if len(s.sweeping) > 0 || len(s.moved) > 0 || (len(s.stirred) > 0 && s.outboxed < outboxBound) {
+	if len(s.sweeping) > 0 || len(s.moved) > 0 || s.press.again || s.redispatch || (len(s.stirred) > 0 && s.outboxed < outboxBound) {
 		return s.now
 	}
 	wake := int64(0)

@@ -141,7 +141,16 @@ func (t *task) dying() bool {
 	return t.runState == workload.RunKilling && t.reason == workload.ReasonPreempted
 }
 
-// die keeps what of a pool's usage is on its way out.
+// end keeps what of a pool's usage is being killed.
+func (q *poolQueue) end(needs *resource.Vector, on bool) {
+	if on {
+		q.ending = q.ending.Add(*needs)
+		return
+	}
+	q.ending = q.ending.Sub(*needs)
+}
+
+// die keeps what of a pool's usage is on its way out by preemption.
 func (q *poolQueue) die(needs *resource.Vector, on bool) {
 	if on {
 		q.dying = q.dying.Add(*needs)
@@ -156,7 +165,7 @@ func (s *State) set(j *job, i uint32, state workload.InstanceState, run workload
 	t := &j.tasks[i]
 	class := j.classOf(i)
 	charged, live, wasHealthy := t.charges(), t.runState.Live(), t.healthy && t.runState == workload.RunRunning
-	wasPlaced, wasDying := t.runState == workload.RunPlaced, t.dying()
+	wasPlaced, wasDying, wasEnding := t.runState == workload.RunPlaced, t.dying(), t.runState == workload.RunKilling
 	silent := run == t.runState && (state == workload.InstanceAdmitted || t.state == workload.InstanceAdmitted) &&
 		(state == workload.InstancePending || t.state == workload.InstancePending)
 	ended := run.Traits().Terminal && live
@@ -188,6 +197,9 @@ func (s *State) set(j *job, i uint32, state workload.InstanceState, run workload
 	}
 	if now := t.dying(); now != wasDying {
 		s.queueOf(j.spec).die(&class.class.Needs, now)
+	}
+	if now := run == workload.RunKilling; now != wasEnding {
+		s.queueOfJob(j).end(&class.class.Needs, now)
 	}
 	if now := run == workload.RunPlaced; now != wasPlaced {
 		t.host.expect(now)

@@ -14,12 +14,171 @@ import (
 // maxVictimJobs bounds the jobs of a snapshot. Pools furthest above their entitlement come first.
 const maxVictimJobs = 1 << 14
 
-// victimsBetween is who may make room. One Step has one answer for all that ask, so that they draw on it together.
-func (s *State) victimsBetween() *preemption.Snapshot {
-	if p := &s.press; p.step != s.steps || p.between == nil {
-		p.step, p.between = s.steps, s.aboveEntitlement()
+// maxSnapshots bounds the claims for which one Step looks for victims; the others wait for the next Step.
+const maxSnapshots = 16
+
+// claim is what decides who may make room for some work. Pleas with equal claims draw on one snapshot.
+type claim struct {
+	pool     workload.PoolID
+	priority int32
+	between  bool // pools above their entitlement have to give as well
+	ahead    bool // of work that is not admitted: work of its own pool has to go in any case, so that goes first
+	// With ahead, the bound beside the pool's that is used up: work under the same bound has to go.
+	owner       string
+	ofOwner     bool
+	controllers bool
+}
+
+// renew begins a Step's snapshots. One Step has one answer for all that ask, so that they draw on it together.
+func (p *pressure) renew(step uint64) {
+	if p.step != step {
+		p.step, p.between, p.claims = step, nil, nil
 	}
-	return s.press.between
+}
+
+// victimsBetween is who of other pools may make room, and all revocable work.
+func (s *State) victimsBetween() *preemption.Snapshot {
+	p := &s.press
+	if p.renew(s.steps); p.between == nil {
+		p.between = s.aboveEntitlement()
+	}
+	return p.between
+}
+
+// victimsFor is who may make room for a claim; false: this Step has made snapshots enough.
+func (s *State) victimsFor(c claim) (*preemption.Snapshot, bool) {
+	p := &s.press
+	p.renew(s.steps)
+	snap, known := p.claims[c]
+	switch {
+	case known:
+		return snap, true
+	case len(p.claims) == maxSnapshots:
+		return nil, false
+	}
+	snap = s.below(c)
+	if c.between {
+		between := s.victimsBetween()
+		switch {
+		case len(snap.Jobs) == 0 && !s.inSnapshot(between, c.pool):
+			snap = between
+		case c.ahead:
+			snap = s.joined(between, snap, between, c.pool)
+		default:
+			snap = s.joined(between, between, snap, c.pool)
+		}
+	}
+	if p.claims == nil {
+		p.claims = map[claim]*preemption.Snapshot{}
+	}
+	p.claims[c] = snap
+	return snap, true
+}
+
+// victimsOfPlan is who may make room for a job that is only planned.
+func (s *State) victimsOfPlan(j *job) *preemption.Snapshot {
+	between := s.aboveEntitlement()
+	return s.joined(between, between, s.below(claim{pool: j.spec.Pool, priority: j.spec.Priority}), j.spec.Pool)
+}
+
+// anyVictims reports whether there is anybody at all who may make room for a job's admitted work.
+func (s *State) anyVictims(j *job, between bool) bool {
+	lowest, some := s.queueOfJob(j).lowest(s.steps)
+	return some && lowest < j.spec.Priority || between && len(s.victimsBetween().Jobs) > 0
+}
+
+// lowest is the lowest priority of the queue's live work that may be preempted.
+func (q *poolQueue) lowest(step uint64) (priority int32, some bool) {
+	if q.lowestIn != step {
+		q.lowestIn, q.lowestIs, q.anyLower = step, math.MaxInt32, false
+		for _, j := range q.running {
+			if j.spec.Preemptible {
+				q.lowestIs, q.anyLower = min(q.lowestIs, j.spec.Priority), true
+			}
+		}
+	}
+	return q.lowestIs, q.anyLower
+}
+
+// inferiors lists the jobs of a queue with live work that may make room for a priority, the lowest first.
+func (q *poolQueue) inferiors(priority int32) []*job {
+	var list []*job
+	for _, j := range q.running {
+		if j.spec.Preemptible && j.spec.Priority < priority {
+			list = append(list, j)
+		}
+	}
+	slices.SortFunc(list, func(a, b *job) int {
+		return cmp.Or(cmp.Compare(a.spec.Priority, b.spec.Priority), cmp.Compare(a.Order, b.Order))
+	})
+	return list[:min(len(list), maxVictimJobs)]
+}
+
+// below is the work of lower priority in the pool that claims.
+func (s *State) below(c claim) *preemption.Snapshot {
+	snap := &preemption.Snapshot{}
+	var candidates []preemption.Candidate
+	if q := s.queues[queueKey{pool: c.pool}]; q != nil {
+		for _, j := range q.inferiors(c.priority) {
+			candidates = s.enlist(snap, candidates, j, -1, 0)
+		}
+	}
+	s.ranked(snap, candidates)
+	if !c.ofOwner && !c.controllers {
+		return snap
+	}
+	ranks, span := dense(snap.Jobs)
+	for n := range snap.Jobs { // whoever is under the bound that is used up goes first: others could not help there
+		e := &snap.Jobs[n]
+		if e.Rank = ranks[n]; !c.counts(s.jobs[e.ID]) {
+			e.Rank += span
+		}
+	}
+	return snap
+}
+
+// counts reports whether a job is under every bound beside the pool's that the claim is short in.
+func (c *claim) counts(j *job) bool {
+	return (!c.ofOwner || j.spec.Owner == c.owner) && (!c.controllers || j.spec.Controller)
+}
+
+// inSnapshot reports whether a snapshot has ordinary work of a pool.
+func (s *State) inSnapshot(snap *preemption.Snapshot, pool workload.PoolID) bool {
+	return slices.ContainsFunc(snap.Jobs, func(e preemption.Job) bool { return !e.Revocable && s.jobs[e.ID].spec.Pool == pool })
+}
+
+// joined makes one snapshot of two, with the pools of the first argument: all of before goes before all of after. The ordinary work of the
+// pool that claims is taken from the snapshot of that alone.
+func (s *State) joined(between, before, after *preemption.Snapshot, own workload.PoolID) *preemption.Snapshot {
+	snap := &preemption.Snapshot{Pools: between.Pools}
+	offset := int32(0)
+	for _, part := range [...]*preemption.Snapshot{before, after} {
+		ranks, span := dense(part.Jobs)
+		for n, e := range part.Jobs {
+			if part == between && !e.Revocable && s.jobs[e.ID].spec.Pool == own {
+				continue
+			}
+			e.Rank = ranks[n] + offset
+			snap.Jobs = append(snap.Jobs, e)
+		}
+		offset += span
+	}
+	return snap
+}
+
+// dense brings the ranks of jobs close together, from 0 to span-1.
+func dense(jobs []preemption.Job) (ranks []int32, span int32) {
+	all := make([]int32, 0, len(jobs))
+	for n := range jobs {
+		all = append(all, jobs[n].Rank)
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	for n := range jobs {
+		at, _ := slices.BinarySearch(all, jobs[n].Rank)
+		ranks = append(ranks, int32(at)) //nolint:gosec // at most maxVictimJobs and their gangs
+	}
+	return ranks, int32(len(all)) //nolint:gosec // as above
 }
 
 // victimPool is a pool that uses more than it is entitled to, or the revocable work of one.
@@ -121,6 +280,7 @@ func (s *State) gangUse(g *gang) (use resource.Vector, work int64) {
 type hearing struct {
 	state   *State
 	in      *plea
+	claim   claim
 	planned bool            // nothing is carried out
 	needs   resource.Vector // kinds that the work asks for
 	taken   map[*poolQueue]resource.Vector
@@ -139,7 +299,7 @@ type doomed struct {
 }
 
 func (s *State) hear(in *plea) *hearing {
-	h := &hearing{state: s, in: in, taken: map[*poolQueue]resource.Vector{}, lost: map[*job]uint32{}, gangs: map[*gang]bool{}}
+	h := &hearing{state: s, in: in, claim: s.claimOf(in), taken: map[*poolQueue]resource.Vector{}, lost: map[*job]uint32{}, gangs: map[*gang]bool{}}
 	for n := range in.work.parts {
 		h.needs = h.needs.Add(in.work.parts[n].class.class.Needs)
 	}
@@ -183,6 +343,10 @@ func (h *hearing) may(j *job, use *resource.Vector) (string, bool) {
 	by := fmt.Sprintf("preempted for job %s of pool %s: ", w.job.spec.Name, s.poolPath(w.job.spec.Pool))
 	switch {
 	case !j.spec.Preemptible || j == w.job || w.job.spec.Revocable:
+		return "", false
+	case !j.spec.Revocable && j.spec.Pool == w.job.spec.Pool:
+		return by + fmt.Sprintf("its priority %d is below %d", j.spec.Priority, w.job.spec.Priority), j.spec.Priority < w.job.spec.Priority
+	case !h.claim.between:
 		return "", false
 	case j.spec.Revocable:
 		return by + "revocable work goes first", true
