@@ -433,6 +433,18 @@ func (w *world) do(command scheduler.Command) scheduler.Answer {
 	return w.answers[0]
 }
 
+// only reads "only=FIRST-LAST,...".
+func (a arguments) only(w *world) (list []workload.InstanceRange) {
+	for _, text := range strings.FieldsFunc(a.named["only"], func(r rune) bool { return r == ',' }) {
+		var r workload.InstanceRange
+		if n, _ := fmt.Sscanf(text, "%d-%d", &r.First, &r.Last); n < 2 {
+			w.fatal(fmt.Sprintf("range %q", text))
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
 // gang reads "gang", "min=N", "topology=KEY" with "!" behind a required one, and "groups=NAME:FIRST-LAST[:MIN],...".
 func (a arguments) gang(w *world) *workload.GangSpec {
 	groups := a.named["groups"]
@@ -608,7 +620,10 @@ func (w *world) mutate(verb string, a arguments) string {
 	case "stop", "delete":
 		answer = w.do(scheduler.StopJob{Job: w.job(name).ID, ExpectedVersion: version, Delete: verb == "delete"})
 	case "restart":
-		answer = w.do(scheduler.RestartJob{Job: w.job(name).ID, ExpectedVersion: version, Batch: uint32(a.number(w, "batch", 1))})
+		answer = w.do(scheduler.RestartJob{
+			Job: w.job(name).ID, ExpectedVersion: version, Batch: uint32(a.number(w, "batch", 1)), Only: a.only(w), Grace: a.duration(w, "grace"),
+			Gangs: strings.FieldsFunc(a.named["gangs"], func(r rune) bool { return r == ',' }),
+		})
 	case "drain", "undrain":
 		cluster, host, _ := strings.Cut(name, "/")
 		answer = w.do(scheduler.DrainHost{Host: shard.HostID(cluster, host), Draining: verb == "drain"})

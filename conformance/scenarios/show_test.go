@@ -48,6 +48,9 @@ func (w *world) showJobs() string {
 				fmt.Fprintf(&out, " %s=%d", workload.InstanceState(state), n)
 			}
 		}
+		if j.Restart.Batch > 0 {
+			fmt.Fprintf(&out, " restarting %d of %d, %d down", j.RestartDone, j.RestartUnits, j.RestartDown)
+		}
 		out.WriteString("\n")
 	}
 	return out.String()

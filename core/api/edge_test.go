@@ -492,7 +492,7 @@ func TestViewsFillEveryField(t *testing.T) {
 		Spec: &workload.JobSpec{
 			Name: "n", Pool: workload.PoolID{1}, Owner: "o", Labels: map[string]string{"a": "b"}, Kind: workload.Batch, Priority: 1, Deadline: time.Hour,
 		},
-		PoolPath: "/p", Instances: 4, Healthy: 1,
+		PoolPath: "/p", Instances: 4, Healthy: 1, RestartUnits: 3, RestartDone: 1, RestartDown: 1,
 	}
 	for i := range view.ByState {
 		view.ByState[i] = uint32(i + 1)

@@ -236,8 +236,15 @@ func (s *jobService) RestartJob(ctx context.Context, request *connect.Request[pa
 	if err != nil {
 		return nil, err
 	}
+	var only []workload.InstanceRange
+	if in.GetInstances() != "" {
+		if only, err = spec.ParseInstances(in.GetInstances()); err != nil {
+			return nil, refuseField("instances", "", "%v", err)
+		}
+	}
 	answer, err := s.cell.do(ctx, scheduler.RestartJob{
-		Job: job.view.ID, ExpectedVersion: in.GetExpectedVersion(), Batch: in.GetBatch(), Grace: in.GetKillGrace().AsDuration(),
+		Job: job.view.ID, ExpectedVersion: in.GetExpectedVersion(), Batch: in.GetBatch(), Grace: in.GetKillGrace().AsDuration(), Only: only,
+		Gangs: in.GetGangs(),
 	})
 	if err != nil {
 		return nil, err

@@ -72,6 +72,9 @@ func summaryToWire(v *scheduler.JobView) *pacelinev1.JobSummary {
 			Preempted: v.ByRun[workload.RunPreempted], Lost: v.ByRun[workload.RunLost],
 		},
 	}
+	if v.Restart.Batch > 0 {
+		s.Restart = &pacelinev1.RestartProgress{Units: v.RestartUnits, Done: v.RestartDone, Down: v.RestartDown}
+	}
 	if v.Spec.Deadline > 0 {
 		s.Deadline = timeToWire(v.Created + int64(v.Spec.Deadline))
 	}

@@ -81,6 +81,17 @@ func (b Budget) May(run workload.RunState, healthy bool) Refusal {
 	return UsedUp
 }
 
+// MayAll answers for several instances that go down together, of which up are up. It is Never if the limit is below that.
+func (b Budget) MayAll(up uint32) Refusal {
+	switch {
+	case up == 0 || up <= b.Left():
+		return Allowed
+	case up > b.Limit:
+		return Never
+	}
+	return UsedUp
+}
+
 // Explain puts a refusal into words.
 func (b Budget) Explain(r Refusal) string {
 	if r == UsedUp {

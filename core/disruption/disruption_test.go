@@ -66,3 +66,25 @@ func TestBudgetHolds(t *testing.T) {
 		}
 	})
 }
+
+// TestMayAll: a gang goes down as a whole or not at all; what is down already costs nothing.
+func TestMayAll(t *testing.T) {
+	for _, c := range []struct {
+		b    disruption.Budget
+		up   uint32
+		want disruption.Refusal
+	}{
+		{disruption.Budget{Limit: 4}, 4, disruption.Allowed},
+		{disruption.Budget{Limit: 4}, 5, disruption.Never},
+		{disruption.Budget{Limit: 4, Unavailable: 1}, 4, disruption.UsedUp},
+		{disruption.Budget{Limit: 4, Unavailable: 1}, 3, disruption.Allowed},
+		{disruption.Budget{Limit: 4, Unavailable: 9}, 1, disruption.UsedUp},
+		{disruption.Budget{Limit: 0, Unavailable: 2}, 0, disruption.Allowed},
+		{disruption.Budget{Limit: 0}, 1, disruption.Never},
+		{disruption.Budget{Limit: math.MaxUint32, Unavailable: 7}, 4096, disruption.Allowed},
+	} {
+		if got := c.b.MayAll(c.up); got != c.want {
+			t.Errorf("%+v, %d go down: %s, want %s", c.b, c.up, got, c.want)
+		}
+	}
+}

@@ -275,29 +275,3 @@ func (s *State) stopJob(caller Caller, cmd StopJob) (Answer, *Error) {
 	}
 	return Answer{Job: s.jobView(j)}, nil
 }
-
-func (s *State) restartJob(caller Caller, cmd RestartJob) (Answer, *Error) {
-	j, err := s.findJob(cmd.Job, cmd.ExpectedVersion)
-	switch {
-	case err != nil:
-		return Answer{}, err
-	case j.Goal != GoalRun || j.State.Terminal():
-		return Answer{}, refuse(FailedPrecondition, "job", "submit it again instead", "job %s is %s", j.spec.Name, j.State)
-	case j.spec.Gang != nil:
-		return Answer{}, refuse(FailedPrecondition, "job", "stop it and submit it again",
-			"job %s has a gang, whose members cannot be restarted one after the other", j.spec.Name)
-	case j.budget().Limit == 0:
-		return Answer{}, refuse(FailedPrecondition, "job", "submit it with a max_unavailable of at least 1, or stop it and submit it again",
-			"job %s allows none of its instances to be taken down: its max_unavailable is 0", j.spec.Name)
-	}
-	j.Version++
-	j.Restart = Restart{Number: j.Restart.Number + 1, Batch: min(max(cmd.Batch, 1), MaxRestartBatch), Grace: cmd.Grace}
-	j.renewNext = 0
-	j.renewing = slices.DeleteFunc(j.renewing, func(i uint32) bool { // what an earlier restart brought up is looked at again
-		run := j.tasks[i].runState
-		return run.Live() && run != workload.RunKilling
-	})
-	s.dirtyJob(j).principal = caller.Principal
-	s.touch(j)
-	return Answer{Job: s.jobView(j)}, nil
-}

@@ -61,12 +61,15 @@ type (
 		ExpectedVersion uint64 // 0: any
 		Delete          bool   // and remove its records once it has stopped
 	}
-	// RestartJob replaces every live run of a job by a new one, Batch at a time.
+	// RestartJob replaces the live runs of a job by new ones, Batch units at a time: a gang is one, which is restarted as a whole, and so is an
+	// instance in none.
 	RestartJob struct {
 		Job             workload.JobID
 		ExpectedVersion uint64
 		Batch           uint32 // 0: 1
 		Grace           time.Duration
+		Only            []workload.InstanceRange // these, of a gang all or none
+		Gangs           []string                 // and the members of these; neither: all
 	}
 	// ApplyPool creates the pool or changes it. With ID zero the pool is found by parent and name.
 	ApplyPool struct {

@@ -282,8 +282,8 @@ func (s *State) gangMayBeDone(g *gang) {
 	}
 }
 
-// endGang ends this generation of a gang: its live members are killed and keep why in their records (GANG_FAILED, PREEMPTED), and when the
-// last of them is gone the gang is tried again as a whole, or given up. cause is what the gang shows meanwhile. A gang that is ending already
+// endGang ends this generation of a gang: its live members are killed and keep why in their records (GANG_FAILED, PREEMPTED, RESTART_REQUESTED),
+// and when the last of them is gone the gang is tried again as a whole, or given up. cause is what the gang shows meanwhile. A gang that is ending already
 // goes on doing so.
 func (s *State) endGang(g *gang, cause, why workload.Reason) {
 	if g.ending {
@@ -322,12 +322,21 @@ func (s *State) gangMayRestart(g *gang) {
 		s.jobMayEnd(j)
 		return
 	}
+	restart := g.cause == workload.ReasonRestartRequested
 	g.ending, g.cause = false, workload.ReasonNone
 	g.count(1, 0)
 	if len(j.spec.Gang.Groups) == 0 {
 		j.Reason = workload.ReasonNone
 	}
 	s.dirtyJob(j)
+	if restart { // nothing went wrong: it starts at once
+		for _, i := range g.All() {
+			t := &j.tasks[i]
+			t.notBefore = s.now
+			s.set(j, i, workload.InstancePending, t.runState, t.reason)
+		}
+		return
+	}
 	attempts := uint32(0) // runs that were stable have begun anew, see runEnded
 	for _, i := range g.All() {
 		attempts = max(attempts, j.tasks[i].attempts)
@@ -369,6 +378,9 @@ func (s *State) recoverGang(g *gang) {
 		}
 		if t.generation == g.generation() && t.reason == workload.ReasonPreempted {
 			cause = workload.ReasonPreempted
+		}
+		if t.reason == workload.ReasonRestartRequested && (t.runState == workload.RunKilling || t.state == workload.InstanceBackingOff) {
+			cause = workload.ReasonRestartRequested // members that run and have this reason are on their way out for it
 		}
 	}
 	first := &j.tasks[g.Members[0].First]

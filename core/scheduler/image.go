@@ -324,7 +324,7 @@ func (s *State) remindOfTask(j *job, i uint32) {
 	case t.runState == workload.RunKilling:
 		s.remindOfKill(j, i) // it is also sent as soon as its shard is ready
 	}
-	if j.Restart.Batch > 0 && j.restarting(i) {
+	if j.Restart.Batch > 0 && j.gangOf(i) == nil && j.restarting(i) {
 		j.renewing = append(j.renewing, i)
 	}
 }
@@ -332,7 +332,10 @@ func (s *State) remindOfTask(j *job, i uint32) {
 // restarting reports whether an instance was down for the present restart when the core stopped.
 func (j *job) restarting(i uint32) bool {
 	t := &j.tasks[i]
-	if t.restart < j.Restart.Number {
+	switch {
+	case !j.Restart.covers(i):
+		return false
+	case t.restart < j.Restart.Number:
 		return t.reason == workload.ReasonRestartRequested
 	}
 	return !t.state.Terminal() && !t.healthy
@@ -356,6 +359,7 @@ func (s *State) finishLoad(j *job) {
 	if j.Goal == GoalRun && !j.State.Terminal() {
 		for _, g := range j.gangs {
 			s.recoverGang(g)
+			s.recoverRestart(g)
 		}
 	}
 	s.touch(j)

@@ -198,10 +198,15 @@ func (r Reader) Hosts(afterCluster, afterName string, limit int) ([]HostView, bo
 }
 
 func (s *State) jobView(j *job) JobView {
-	return JobView{
+	v := JobView{
 		JobRecord: j.JobRecord, Spec: j.spec, PoolPath: s.poolPath(j.spec.Pool), Instances: uint32(len(j.tasks)), ByState: j.byState,
 		ByRun: j.byRun, Healthy: j.healthy, Held: j.held(s.now).Whole,
 	}
+	if j.Restart.Batch > 0 {
+		v.RestartUnits, v.RestartDown = j.units(uint32(len(j.tasks))), uint32(len(j.renewing))
+		v.RestartDone = max(j.units(j.renewNext), v.RestartDown) - v.RestartDown
+	}
+	return v
 }
 
 func (s *State) taskView(j *job, i uint32) TaskView {

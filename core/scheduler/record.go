@@ -194,8 +194,10 @@ func (g Goal) String() string {
 // Restart is a rolling restart in progress or done.
 type Restart struct {
 	Number uint32 // of restarts asked for so far; runs started under a lower one are to be replaced
-	Batch  uint32 // instances down at once; 0: no restart is in progress
+	Batch  uint32 // gangs, or instances in none, down at once; 0: no restart is in progress
 	Grace  time.Duration
+	// Only has the instances that are restarted, ascending, with gaps in between; none: all. It is replaced, never changed.
+	Only []workload.InstanceRange
 }
 
 // Caller says on whose behalf a command or record is.

@@ -97,42 +97,6 @@ func (s *State) halt(j *job, i uint32) {
 	s.touch(j)
 }
 
-// renew keeps a rolling restart going: at most Batch instances are down for it at once, fewer when the job's budget is used up, and an
-// instance is up again when its new run is RUNNING and healthy. A long stretch of instances that need nothing is left to the next Step.
-func (s *State) renew(j *job) {
-	if j.Restart.Batch == 0 || j.Goal != GoalRun {
-		return
-	}
-	keep := j.renewing[:0]
-	for _, i := range j.renewing {
-		if t := &j.tasks[i]; !t.state.Terminal() && (t.restart < j.Restart.Number || !t.healthy) {
-			keep = append(keep, i)
-		}
-	}
-	j.renewing = keep
-	budget := sweepBudget
-	for ; len(j.renewing) < int(j.Restart.Batch) && int(j.renewNext) < len(j.tasks); j.renewNext++ {
-		if budget--; budget < 0 {
-			s.setTimer(timer{at: s.now, kind: timerRenew, job: j})
-			return
-		}
-		i := j.renewNext
-		t := &j.tasks[i]
-		if lifecycle.Next(j.goal(i), t.state, t.runState == workload.RunKilling) != lifecycle.Kill {
-			continue
-		}
-		if j.budget().May(t.runState, t.healthy) != disruption.Allowed {
-			return // an instance that comes up moves the job, and the restart goes on
-		}
-		s.kill(j, i, workload.ReasonRestartRequested)
-		j.renewing = append(j.renewing, i)
-	}
-	if len(j.renewing) == 0 && int(j.renewNext) >= len(j.tasks) {
-		j.Restart.Batch = 0
-		s.dirtyJob(j)
-	}
-}
-
 // budget is how many instances of the job may be down by choice.
 func (j *job) budget() disruption.Budget {
 	return disruption.BudgetOf(disruption.Job{Kind: j.spec.Kind, MaxUnavailable: j.spec.MaxUnavailable, ByRun: &j.byRun, Healthy: j.healthy})

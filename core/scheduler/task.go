@@ -372,7 +372,7 @@ func (j *job) goal(i uint32) lifecycle.Goal {
 	switch {
 	case j.Goal != GoalRun, j.daemonHome != nil && !t.matched:
 		return lifecycle.Stop
-	case j.Restart.Batch > 0 && t.restart < j.Restart.Number:
+	case j.Restart.Batch > 0 && t.restart < j.Restart.Number && j.Restart.covers(i):
 		return lifecycle.Renew
 	}
 	return lifecycle.Run

@@ -20,6 +20,8 @@ type (
 		ByRun     [workload.NumRunStates]uint32
 		Healthy   uint32          // RUNNING and healthy
 		Held      resource.Vector // resource-seconds of all its runs so far
+		// Of a restart in progress: how many gangs, or instances in none, it is of, and how many of them it has passed, or are down for it.
+		RestartUnits, RestartDone, RestartDown uint32
 	}
 
 	// TaskView is an instance. HostName is empty when it has no host.

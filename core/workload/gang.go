@@ -21,6 +21,8 @@ import "iter"
 //
 // A member whose end leaves fewer than Min present ends the generation; in a rigid gang any bad end does. All others are killed
 // (GANG_FAILED), and once none lives all members, also those that had succeeded, wait together as the next generation, after a back-off.
+// A restart that a user asks for ends the generation too; then the next one starts at once, and nothing counts as a failure.
+//
 // If the member's run FAILED, that is a failure of the gang: past max_retries all members are FAILED instead. A status of an older generation
 // never counts: what is alive of one is killed.
 type GangSpec struct {

@@ -155,7 +155,10 @@ func (d *decoder) job() scheduler.Record {
 		Goal:   enum(d, m.GetGoal(), scheduler.GoalRun, scheduler.GoalDelete, "goal"), GoalReason: d.reason(m.GetGoalReason()),
 		State: enum(d, m.GetState(), 0, workload.JobStopped, "job state"), Reason: d.reason(m.GetReason()),
 		Generation: m.GetGeneration(), Failures: m.GetFailures(),
-		Restart: scheduler.Restart{Number: m.GetRestartNumber(), Batch: m.GetRestartBatch(), Grace: time.Duration(m.GetRestartGrace())},
+		Restart: scheduler.Restart{
+			Number: m.GetRestartNumber(), Batch: m.GetRestartBatch(), Grace: time.Duration(m.GetRestartGrace()),
+			Only: d.ranges(m.GetRestartOnly(), workload.MaxInstances),
+		},
 		Created: m.GetCreated(), Started: m.GetStarted(), Finished: m.GetFinished(),
 	}
 	for _, g := range m.GetGangs() {
@@ -321,22 +324,27 @@ func (d *decoder) gang(m *recordpb.Spec) *workload.GangSpec {
 	}
 	for _, group := range p.GetGroups() {
 		out := workload.GangGroup{Name: group.GetName(), MinSize: group.GetMinSize()}
-		bounds := group.GetBounds()
-		last := int64(-2)
-		if len(bounds) == 0 {
+		out.Instances = d.ranges(group.GetBounds(), m.GetInstances())
+		if len(out.Instances) == 0 {
 			d.fail("gang %q has no members", out.Name)
-		}
-		for n := 0; n < len(bounds); n += 2 {
-			if n+1 == len(bounds) || int64(bounds[n]) <= last+1 || bounds[n+1] < bounds[n] || bounds[n+1] >= m.GetInstances() {
-				d.fail("the members of gang %q are out of place", out.Name)
-				return nil
-			}
-			last = int64(bounds[n+1])
-			out.Instances = append(out.Instances, workload.InstanceRange{First: bounds[n], Last: bounds[n+1]})
 		}
 		g.Groups = append(g.Groups, out)
 	}
 	return g
+}
+
+// ranges reads ascending ranges of instances below a number, with gaps in between.
+func (d *decoder) ranges(bounds []uint32, below uint32) (list []workload.InstanceRange) {
+	last := int64(-2)
+	for n := 0; n < len(bounds); n += 2 {
+		if n+1 == len(bounds) || int64(bounds[n]) <= last+1 || bounds[n+1] < bounds[n] || bounds[n+1] >= below {
+			d.fail("ranges of instances are out of place")
+			return nil
+		}
+		last = int64(bounds[n+1])
+		list = append(list, workload.InstanceRange{First: bounds[n], Last: bounds[n+1]})
+	}
+	return list
 }
 
 // maxUnavailable reads specs of before there was a choice, too.

@@ -66,6 +66,9 @@ func jobToProto(r *scheduler.JobRecord) *recordpb.Job {
 		Failures: r.Failures, RestartNumber: r.Restart.Number, RestartBatch: r.Restart.Batch, RestartGrace: int64(r.Restart.Grace),
 		Created: r.Created, Started: r.Started, Finished: r.Finished,
 	}
+	for _, only := range r.Restart.Only {
+		m.RestartOnly = append(m.RestartOnly, only.First, only.Last)
+	}
 	for _, g := range r.Gangs {
 		m.Gangs = append(m.Gangs, &recordpb.GangLife{Generation: g.Generation, Failures: g.Failures})
 	}

@@ -202,8 +202,12 @@ func (s source) jobRecord() scheduler.JobRecord {
 		ID: s.job(), Order: rapid.Uint64().Draw(s.t, "order"), Version: rapid.Uint64().Draw(s.t, "version"), Config: s.number(),
 		Caller: scheduler.Caller{Principal: s.text(), Tenant: s.text()}, Goal: between(s, scheduler.GoalRun, scheduler.GoalDelete),
 		GoalReason: s.reason(), State: between(s, 0, workload.JobStopped), Reason: s.reason(), Generation: s.number(), Failures: s.number(),
-		Restart: scheduler.Restart{Number: s.number(), Batch: s.number(), Grace: s.span()}, Created: s.time(), Started: s.time(), Finished: s.time(),
+		Restart: scheduler.Restart{Number: s.number(), Batch: s.number(), Grace: s.span(), Only: s.ranges()}, Created: s.time(), Started: s.time(), Finished: s.time(),
 	}
+}
+
+func (s source) ranges() []workload.InstanceRange {
+	return [][]workload.InstanceRange{nil, {{First: 0, Last: 0}}, {{First: 1, Last: 4}, {First: 6, Last: workload.MaxInstances - 1}}}[rapid.IntRange(0, 2).Draw(s.t, "ranges")]
 }
 
 func (s source) task() scheduler.TaskRecord {

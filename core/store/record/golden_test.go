@@ -72,7 +72,7 @@ func samples() []sample {
 		{"job", scheduler.JobRecord{
 			ID: sampleJob, Order: 9, Version: 8, Config: 2, Caller: scheduler.Caller{Principal: "ada", Tenant: "lab"}, Goal: scheduler.GoalStop,
 			GoalReason: workload.ReasonStopRequested, State: workload.JobStopping, Reason: workload.ReasonDeadline, Generation: 2, Failures: 1, Gangs: []scheduler.GangLife{{Generation: 4, Failures: 3}},
-			Restart: scheduler.Restart{Number: 3, Batch: 4, Grace: time.Second}, Created: sampleTime, Started: sampleTime + 1, Finished: sampleTime + 2,
+			Restart: scheduler.Restart{Number: 3, Batch: 4, Grace: time.Second, Only: []workload.InstanceRange{{First: 2, Last: 5}, {First: 9, Last: 9}}}, Created: sampleTime, Started: sampleTime + 1, Finished: sampleTime + 2,
 		}, &recordpb.Job{}},
 		{"task", sampleTask(), &recordpb.Task{}},
 		{"run", scheduler.RunRecord{

@@ -53,7 +53,7 @@ func (a *app) describeJob(p *output.Printer, job *pacelinev1.Job) error {
 	f.add("Kind", "%s", kindLine(job))
 	state := output.Enum(s.GetState())
 	if s.GetRestarting() {
-		state += ", restarting"
+		state += ", " + restarting(s)
 	}
 	if s.GetGoal() != pacelinev1.JobGoal_JOB_GOAL_RUN {
 		state += ", wanted: " + output.Enum(s.GetGoal())

@@ -301,7 +301,12 @@ func (c *fakeJobs) StopJob(_ context.Context, r *connect.Request[pacelinev1.Stop
 
 func (c *fakeJobs) RestartJob(_ context.Context, r *connect.Request[pacelinev1.RestartJobRequest]) (*connect.Response[pacelinev1.RestartJobResponse], error) {
 	s, err := c.change(r.Msg.GetJob(), r.Msg.GetExpectedVersion(), func(j *fakeJob) error {
+		if len(r.Msg.GetGangs()) > 0 {
+			return refuse(connect.CodeNotFound, "it has none: name instances instead", nil, "job %s has no gang %q", r.Msg.GetJob(), r.Msg.GetGangs()[0])
+		}
 		j.summary.Restarting, j.summary.Healthy = true, j.summary.GetInstances()-1
+		j.summary.Restart = &pacelinev1.RestartProgress{Units: j.summary.GetInstances(), Down: 1}
+		j.looks = 1 // so that it takes a while
 		return nil
 	})
 	return connect.NewResponse(&pacelinev1.RestartJobResponse{Job: s}), err

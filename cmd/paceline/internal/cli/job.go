@@ -399,15 +399,25 @@ func (a *app) jobRestart() *cobra.Command {
 	var version uint64
 	var batch uint32
 	var grace time.Duration
+	var instances string
+	var gangs []string
 	cmd := &cobra.Command{
 		Use:   "restart JOB...",
 		Short: "Replace a job's live runs by new ones, some at a time",
+		Long: `Replace the live runs of jobs by new ones, within each job's max_unavailable. The next goes when the one before is up again.
+
+A gang is restarted as a whole: all its members are ended, and start together again. It counts as one in --batch.`,
 		Example: `  paceline job restart web --batch 2 --wait
-  paceline job restart web --kill-grace 1m`,
+  paceline job restart web --kill-grace 1m
+  paceline job restart web --instances 0-3,7
+  paceline job restart train --gang left --gang right`,
 		Args:              args(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeJobs(0),
 		RunE: func(cmd *cobra.Command, names []string) error {
-			request := &pacelinev1.RestartJobRequest{ExpectedVersion: version, Batch: batch}
+			if len(names) > 1 && (instances != "" || len(gangs) > 0) {
+				return &failure{code: ExitUsage, err: fmt.Errorf("--instances and --gang are for one job; %d are named", len(names))}
+			}
+			request := &pacelinev1.RestartJobRequest{ExpectedVersion: version, Batch: batch, Instances: instances, Gangs: gangs}
 			if grace != 0 {
 				request.KillGrace = durationpb.New(grace)
 			}
@@ -427,7 +437,9 @@ func (a *app) jobRestart() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.Uint64Var(&version, "expected-version", 0, versionFlagHelp)
-	flags.Uint32Var(&batch, "batch", 0, "instances that are down for it at once (default 1)")
+	flags.Uint32Var(&batch, "batch", 0, "instances, or whole gangs, that are down for it at once (default 1)")
+	flags.StringVar(&instances, "instances", "", "only these, as in 0-3,7; of a gang all or none")
+	flags.StringArrayVar(&gangs, "gang", nil, "only this gang; may be given several times")
 	flags.DurationVar(&grace, "kill-grace", 0, "time between the polite and the final kill (default: the task's)")
 	w.register(cmd, "the new runs are healthy")
 	return cmd

@@ -111,10 +111,22 @@ func progressLine(s *pacelinev1.JobSummary, pending *pacelinev1.Pending) string 
 	if s.GetKind() == pacelinev1.JobKind_JOB_KIND_BATCH {
 		line = fmt.Sprintf("%s  %s  %s", s.GetName(), bar(uint64(s.GetInstanceCounts().GetDone()), uint64(s.GetInstances())), counts(s))
 	}
+	if s.GetRestarting() {
+		line += ", " + restarting(s)
+	}
 	if why := pending.GetMessage(); why != "" {
 		line += "; " + why
 	}
 	return line
+}
+
+// restarting says how far a restart has come.
+func restarting(s *pacelinev1.JobSummary) string {
+	r := s.GetRestart()
+	if r.GetUnits() == 0 {
+		return "restarting"
+	}
+	return fmt.Sprintf("restarting: %d of %d done, %d down", r.GetDone(), r.GetUnits(), r.GetDown())
 }
 
 // counts is a job's state and its instances, without what is zero.

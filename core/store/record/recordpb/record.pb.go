@@ -1603,6 +1603,8 @@ type Job struct {
 	RestartBatch uint32 `protobuf:"varint,12,opt,name=restart_batch,json=restartBatch" json:"restart_batch,omitempty"`
 	// Grace of the restart in progress.
 	RestartGrace int64 `protobuf:"varint,13,opt,name=restart_grace,json=restartGrace" json:"restart_grace,omitempty"`
+	// First and last instance of each range that it is of, in turn; none: all.
+	RestartOnly []uint32 `protobuf:"varint,60,rep,packed,name=restart_only,json=restartOnly" json:"restart_only,omitempty"`
 	// When it was accepted.
 	Created int64 `protobuf:"fixed64,14,opt,name=created" json:"created,omitempty"`
 	// When its first run was RUNNING.
@@ -1734,6 +1736,13 @@ func (x *Job) GetRestartGrace() int64 {
 		return x.RestartGrace
 	}
 	return 0
+}
+
+func (x *Job) GetRestartOnly() []uint32 {
+	if x != nil {
+		return x.RestartOnly
+	}
+	return nil
 }
 
 func (x *Job) GetCreated() int64 {
@@ -3291,7 +3300,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
 	"\x06Spread\x12\x1a\n" +
 	"\btopology\x18\x01 \x01(\tR\btopology\x12\x19\n" +
-	"\bmax_skew\x18\x02 \x01(\rR\amaxSkew\"\x95\x04\n" +
+	"\bmax_skew\x18\x02 \x01(\rR\amaxSkew\"\xb8\x04\n" +
 	"\x03Job\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
@@ -3309,7 +3318,8 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	" \x01(\rR\bfailures\x12%\n" +
 	"\x0erestart_number\x18\v \x01(\rR\rrestartNumber\x12#\n" +
 	"\rrestart_batch\x18\f \x01(\rR\frestartBatch\x12#\n" +
-	"\rrestart_grace\x18\r \x01(\x03R\frestartGrace\x12\x18\n" +
+	"\rrestart_grace\x18\r \x01(\x03R\frestartGrace\x12!\n" +
+	"\frestart_only\x18< \x03(\rR\vrestartOnly\x12\x18\n" +
 	"\acreated\x18\x0e \x01(\x10R\acreated\x12\x18\n" +
 	"\astarted\x18\x0f \x01(\x10R\astarted\x12\x1a\n" +
 	"\bfinished\x18\x10 \x01(\x10R\bfinished\x122\n" +

@@ -135,7 +135,9 @@ type JobSummary struct {
 	// When it will fail if it has not ended.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// A restart is in progress.
-	Restarting    bool `protobuf:"varint,24,opt,name=restarting,proto3" json:"restarting,omitempty"`
+	Restarting bool `protobuf:"varint,24,opt,name=restarting,proto3" json:"restarting,omitempty"`
+	// How far it has come. Absent: none is in progress.
+	Restart       *RestartProgress `protobuf:"bytes,60,opt,name=restart,proto3" json:"restart,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -331,6 +333,77 @@ func (x *JobSummary) GetRestarting() bool {
 	return false
 }
 
+func (x *JobSummary) GetRestart() *RestartProgress {
+	if x != nil {
+		return x.Restart
+	}
+	return nil
+}
+
+// RestartProgress is how far a rolling restart has come. It counts gangs, and instances in none.
+type RestartProgress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many it is of.
+	Units uint32 `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
+	// How many of them are done with.
+	Done uint32 `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	// How many are down for it.
+	Down          uint32 `protobuf:"varint,3,opt,name=down,proto3" json:"down,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestartProgress) Reset() {
+	*x = RestartProgress{}
+	mi := &file_paceline_v1_job_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartProgress) ProtoMessage() {}
+
+func (x *RestartProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_job_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartProgress.ProtoReflect.Descriptor instead.
+func (*RestartProgress) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RestartProgress) GetUnits() uint32 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+func (x *RestartProgress) GetDone() uint32 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
+}
+
+func (x *RestartProgress) GetDown() uint32 {
+	if x != nil {
+		return x.Down
+	}
+	return 0
+}
+
 // InstanceCounts counts instances by state.
 type InstanceCounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -354,7 +427,7 @@ type InstanceCounts struct {
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_paceline_v1_job_proto_msgTypes[2]
+	mi := &file_paceline_v1_job_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -366,7 +439,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[2]
+	mi := &file_paceline_v1_job_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -379,7 +452,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *InstanceCounts) GetPending() uint32 {
@@ -462,7 +535,7 @@ type RunCounts struct {
 
 func (x *RunCounts) Reset() {
 	*x = RunCounts{}
-	mi := &file_paceline_v1_job_proto_msgTypes[3]
+	mi := &file_paceline_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -474,7 +547,7 @@ func (x *RunCounts) String() string {
 func (*RunCounts) ProtoMessage() {}
 
 func (x *RunCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[3]
+	mi := &file_paceline_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -487,7 +560,7 @@ func (x *RunCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCounts.ProtoReflect.Descriptor instead.
 func (*RunCounts) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RunCounts) GetPlaced() uint32 {
@@ -598,7 +671,7 @@ type Explanation struct {
 
 func (x *Explanation) Reset() {
 	*x = Explanation{}
-	mi := &file_paceline_v1_job_proto_msgTypes[4]
+	mi := &file_paceline_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -610,7 +683,7 @@ func (x *Explanation) String() string {
 func (*Explanation) ProtoMessage() {}
 
 func (x *Explanation) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[4]
+	mi := &file_paceline_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -623,7 +696,7 @@ func (x *Explanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
 func (*Explanation) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Explanation) GetJob() *JobSummary {
@@ -726,7 +799,7 @@ type Gang struct {
 
 func (x *Gang) Reset() {
 	*x = Gang{}
-	mi := &file_paceline_v1_job_proto_msgTypes[5]
+	mi := &file_paceline_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +811,7 @@ func (x *Gang) String() string {
 func (*Gang) ProtoMessage() {}
 
 func (x *Gang) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[5]
+	mi := &file_paceline_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +824,7 @@ func (x *Gang) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gang.ProtoReflect.Descriptor instead.
 func (*Gang) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Gang) GetName() string {
@@ -816,7 +889,7 @@ type GangMember struct {
 
 func (x *GangMember) Reset() {
 	*x = GangMember{}
-	mi := &file_paceline_v1_job_proto_msgTypes[6]
+	mi := &file_paceline_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +901,7 @@ func (x *GangMember) String() string {
 func (*GangMember) ProtoMessage() {}
 
 func (x *GangMember) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[6]
+	mi := &file_paceline_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +914,7 @@ func (x *GangMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangMember.ProtoReflect.Descriptor instead.
 func (*GangMember) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GangMember) GetGang() *Gang {
@@ -883,7 +956,7 @@ type Remedy struct {
 
 func (x *Remedy) Reset() {
 	*x = Remedy{}
-	mi := &file_paceline_v1_job_proto_msgTypes[7]
+	mi := &file_paceline_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +968,7 @@ func (x *Remedy) String() string {
 func (*Remedy) ProtoMessage() {}
 
 func (x *Remedy) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[7]
+	mi := &file_paceline_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +981,7 @@ func (x *Remedy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remedy.ProtoReflect.Descriptor instead.
 func (*Remedy) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Remedy) GetKind() RemedyKind {
@@ -979,7 +1052,7 @@ type StartEstimate struct {
 
 func (x *StartEstimate) Reset() {
 	*x = StartEstimate{}
-	mi := &file_paceline_v1_job_proto_msgTypes[8]
+	mi := &file_paceline_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1064,7 @@ func (x *StartEstimate) String() string {
 func (*StartEstimate) ProtoMessage() {}
 
 func (x *StartEstimate) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[8]
+	mi := &file_paceline_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1077,7 @@ func (x *StartEstimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEstimate.ProtoReflect.Descriptor instead.
 func (*StartEstimate) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StartEstimate) GetBasis() EstimateBasis {
@@ -1077,7 +1150,7 @@ type Pending struct {
 
 func (x *Pending) Reset() {
 	*x = Pending{}
-	mi := &file_paceline_v1_job_proto_msgTypes[9]
+	mi := &file_paceline_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1162,7 @@ func (x *Pending) String() string {
 func (*Pending) ProtoMessage() {}
 
 func (x *Pending) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[9]
+	mi := &file_paceline_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1175,7 @@ func (x *Pending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pending.ProtoReflect.Descriptor instead.
 func (*Pending) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Pending) GetReason() PendingReason {
@@ -1209,7 +1282,7 @@ type HostRefusal struct {
 
 func (x *HostRefusal) Reset() {
 	*x = HostRefusal{}
-	mi := &file_paceline_v1_job_proto_msgTypes[10]
+	mi := &file_paceline_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1294,7 @@ func (x *HostRefusal) String() string {
 func (*HostRefusal) ProtoMessage() {}
 
 func (x *HostRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[10]
+	mi := &file_paceline_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1307,7 @@ func (x *HostRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRefusal.ProtoReflect.Descriptor instead.
 func (*HostRefusal) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HostRefusal) GetReason() RefusalReason {
@@ -1288,7 +1361,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_paceline_v1_job_proto_msgTypes[11]
+	mi := &file_paceline_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1373,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[11]
+	mi := &file_paceline_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1386,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Task) GetJobId() string {
@@ -1459,7 +1532,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_paceline_v1_job_proto_msgTypes[12]
+	mi := &file_paceline_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1471,7 +1544,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[12]
+	mi := &file_paceline_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1484,7 +1557,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Run) GetId() string {
@@ -1626,7 +1699,7 @@ type AssignedPort struct {
 
 func (x *AssignedPort) Reset() {
 	*x = AssignedPort{}
-	mi := &file_paceline_v1_job_proto_msgTypes[13]
+	mi := &file_paceline_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1711,7 @@ func (x *AssignedPort) String() string {
 func (*AssignedPort) ProtoMessage() {}
 
 func (x *AssignedPort) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_proto_msgTypes[13]
+	mi := &file_paceline_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1724,7 @@ func (x *AssignedPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedPort.ProtoReflect.Descriptor instead.
 func (*AssignedPort) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_paceline_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AssignedPort) GetName() string {
@@ -1676,7 +1749,7 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	"\x03Job\x121\n" +
 	"\asummary\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\asummary\x12(\n" +
 	"\x04spec\x18\x02 \x01(\v2\x14.paceline.v1.JobSpecR\x04spec\x12.\n" +
-	"\apending\x18\x03 \x01(\v2\x14.paceline.v1.PendingR\apending\"\xd0\a\n" +
+	"\apending\x18\x03 \x01(\v2\x14.paceline.v1.PendingR\apending\"\x88\b\n" +
 	"\n" +
 	"JobSummary\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -1707,10 +1780,15 @@ const file_paceline_v1_job_proto_rawDesc = "" +
 	"\bdeadline\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1e\n" +
 	"\n" +
 	"restarting\x18\x18 \x01(\bR\n" +
-	"restarting\x1a9\n" +
+	"restarting\x126\n" +
+	"\arestart\x18< \x01(\v2\x1c.paceline.v1.RestartProgressR\arestart\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc5\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"O\n" +
+	"\x0fRestartProgress\x12\x14\n" +
+	"\x05units\x18\x01 \x01(\rR\x05units\x12\x12\n" +
+	"\x04done\x18\x02 \x01(\rR\x04done\x12\x12\n" +
+	"\x04down\x18\x03 \x01(\rR\x04down\"\xc5\x01\n" +
 	"\x0eInstanceCounts\x12\x18\n" +
 	"\apending\x18\x01 \x01(\rR\apending\x12\x1a\n" +
 	"\badmitted\x18\x02 \x01(\rR\badmitted\x12\x16\n" +
@@ -1855,89 +1933,91 @@ func file_paceline_v1_job_proto_rawDescGZIP() []byte {
 	return file_paceline_v1_job_proto_rawDescData
 }
 
-var file_paceline_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_paceline_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_paceline_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                   // 0: paceline.v1.Job
 	(*JobSummary)(nil),            // 1: paceline.v1.JobSummary
-	(*InstanceCounts)(nil),        // 2: paceline.v1.InstanceCounts
-	(*RunCounts)(nil),             // 3: paceline.v1.RunCounts
-	(*Explanation)(nil),           // 4: paceline.v1.Explanation
-	(*Gang)(nil),                  // 5: paceline.v1.Gang
-	(*GangMember)(nil),            // 6: paceline.v1.GangMember
-	(*Remedy)(nil),                // 7: paceline.v1.Remedy
-	(*StartEstimate)(nil),         // 8: paceline.v1.StartEstimate
-	(*Pending)(nil),               // 9: paceline.v1.Pending
-	(*HostRefusal)(nil),           // 10: paceline.v1.HostRefusal
-	(*Task)(nil),                  // 11: paceline.v1.Task
-	(*Run)(nil),                   // 12: paceline.v1.Run
-	(*AssignedPort)(nil),          // 13: paceline.v1.AssignedPort
-	nil,                           // 14: paceline.v1.JobSummary.LabelsEntry
-	(*JobSpec)(nil),               // 15: paceline.v1.JobSpec
-	(JobKind)(0),                  // 16: paceline.v1.JobKind
-	(JobState)(0),                 // 17: paceline.v1.JobState
-	(JobGoal)(0),                  // 18: paceline.v1.JobGoal
-	(Reason)(0),                   // 19: paceline.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
-	(PendingReason)(0),            // 21: paceline.v1.PendingReason
-	(*Quantities)(nil),            // 22: paceline.v1.Quantities
-	(RemedyKind)(0),               // 23: paceline.v1.RemedyKind
-	(EstimateBasis)(0),            // 24: paceline.v1.EstimateBasis
-	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
-	(RefusalReason)(0),            // 26: paceline.v1.RefusalReason
-	(InstanceState)(0),            // 27: paceline.v1.InstanceState
-	(RunState)(0),                 // 28: paceline.v1.RunState
+	(*RestartProgress)(nil),       // 2: paceline.v1.RestartProgress
+	(*InstanceCounts)(nil),        // 3: paceline.v1.InstanceCounts
+	(*RunCounts)(nil),             // 4: paceline.v1.RunCounts
+	(*Explanation)(nil),           // 5: paceline.v1.Explanation
+	(*Gang)(nil),                  // 6: paceline.v1.Gang
+	(*GangMember)(nil),            // 7: paceline.v1.GangMember
+	(*Remedy)(nil),                // 8: paceline.v1.Remedy
+	(*StartEstimate)(nil),         // 9: paceline.v1.StartEstimate
+	(*Pending)(nil),               // 10: paceline.v1.Pending
+	(*HostRefusal)(nil),           // 11: paceline.v1.HostRefusal
+	(*Task)(nil),                  // 12: paceline.v1.Task
+	(*Run)(nil),                   // 13: paceline.v1.Run
+	(*AssignedPort)(nil),          // 14: paceline.v1.AssignedPort
+	nil,                           // 15: paceline.v1.JobSummary.LabelsEntry
+	(*JobSpec)(nil),               // 16: paceline.v1.JobSpec
+	(JobKind)(0),                  // 17: paceline.v1.JobKind
+	(JobState)(0),                 // 18: paceline.v1.JobState
+	(JobGoal)(0),                  // 19: paceline.v1.JobGoal
+	(Reason)(0),                   // 20: paceline.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(PendingReason)(0),            // 22: paceline.v1.PendingReason
+	(*Quantities)(nil),            // 23: paceline.v1.Quantities
+	(RemedyKind)(0),               // 24: paceline.v1.RemedyKind
+	(EstimateBasis)(0),            // 25: paceline.v1.EstimateBasis
+	(*durationpb.Duration)(nil),   // 26: google.protobuf.Duration
+	(RefusalReason)(0),            // 27: paceline.v1.RefusalReason
+	(InstanceState)(0),            // 28: paceline.v1.InstanceState
+	(RunState)(0),                 // 29: paceline.v1.RunState
 }
 var file_paceline_v1_job_proto_depIdxs = []int32{
 	1,  // 0: paceline.v1.Job.summary:type_name -> paceline.v1.JobSummary
-	15, // 1: paceline.v1.Job.spec:type_name -> paceline.v1.JobSpec
-	9,  // 2: paceline.v1.Job.pending:type_name -> paceline.v1.Pending
-	14, // 3: paceline.v1.JobSummary.labels:type_name -> paceline.v1.JobSummary.LabelsEntry
-	16, // 4: paceline.v1.JobSummary.kind:type_name -> paceline.v1.JobKind
-	17, // 5: paceline.v1.JobSummary.state:type_name -> paceline.v1.JobState
-	18, // 6: paceline.v1.JobSummary.goal:type_name -> paceline.v1.JobGoal
-	19, // 7: paceline.v1.JobSummary.reason:type_name -> paceline.v1.Reason
-	2,  // 8: paceline.v1.JobSummary.instance_counts:type_name -> paceline.v1.InstanceCounts
-	3,  // 9: paceline.v1.JobSummary.run_counts:type_name -> paceline.v1.RunCounts
-	20, // 10: paceline.v1.JobSummary.create_time:type_name -> google.protobuf.Timestamp
-	20, // 11: paceline.v1.JobSummary.start_time:type_name -> google.protobuf.Timestamp
-	20, // 12: paceline.v1.JobSummary.end_time:type_name -> google.protobuf.Timestamp
-	20, // 13: paceline.v1.JobSummary.deadline:type_name -> google.protobuf.Timestamp
-	1,  // 14: paceline.v1.Explanation.job:type_name -> paceline.v1.JobSummary
-	21, // 15: paceline.v1.Explanation.dominant:type_name -> paceline.v1.PendingReason
-	9,  // 16: paceline.v1.Explanation.reasons:type_name -> paceline.v1.Pending
-	22, // 17: paceline.v1.Explanation.pool_entitlement:type_name -> paceline.v1.Quantities
-	22, // 18: paceline.v1.Explanation.pool_usage:type_name -> paceline.v1.Quantities
-	5,  // 19: paceline.v1.Explanation.gangs:type_name -> paceline.v1.Gang
-	7,  // 20: paceline.v1.Explanation.remedies:type_name -> paceline.v1.Remedy
-	8,  // 21: paceline.v1.Explanation.estimate:type_name -> paceline.v1.StartEstimate
-	5,  // 22: paceline.v1.GangMember.gang:type_name -> paceline.v1.Gang
-	23, // 23: paceline.v1.Remedy.kind:type_name -> paceline.v1.RemedyKind
-	22, // 24: paceline.v1.Remedy.amount:type_name -> paceline.v1.Quantities
-	24, // 25: paceline.v1.StartEstimate.basis:type_name -> paceline.v1.EstimateBasis
-	20, // 26: paceline.v1.StartEstimate.time:type_name -> google.protobuf.Timestamp
-	25, // 27: paceline.v1.StartEstimate.window:type_name -> google.protobuf.Duration
-	21, // 28: paceline.v1.Pending.reason:type_name -> paceline.v1.PendingReason
-	10, // 29: paceline.v1.Pending.refusals:type_name -> paceline.v1.HostRefusal
-	20, // 30: paceline.v1.Pending.retry_time:type_name -> google.protobuf.Timestamp
-	26, // 31: paceline.v1.HostRefusal.reason:type_name -> paceline.v1.RefusalReason
-	27, // 32: paceline.v1.Task.state:type_name -> paceline.v1.InstanceState
-	19, // 33: paceline.v1.Task.reason:type_name -> paceline.v1.Reason
-	12, // 34: paceline.v1.Task.run:type_name -> paceline.v1.Run
-	20, // 35: paceline.v1.Task.retry_time:type_name -> google.protobuf.Timestamp
-	20, // 36: paceline.v1.Task.state_time:type_name -> google.protobuf.Timestamp
-	22, // 37: paceline.v1.Task.needs:type_name -> paceline.v1.Quantities
-	6,  // 38: paceline.v1.Task.gang:type_name -> paceline.v1.GangMember
-	28, // 39: paceline.v1.Run.state:type_name -> paceline.v1.RunState
-	19, // 40: paceline.v1.Run.reason:type_name -> paceline.v1.Reason
-	13, // 41: paceline.v1.Run.ports:type_name -> paceline.v1.AssignedPort
-	20, // 42: paceline.v1.Run.place_time:type_name -> google.protobuf.Timestamp
-	20, // 43: paceline.v1.Run.start_time:type_name -> google.protobuf.Timestamp
-	20, // 44: paceline.v1.Run.end_time:type_name -> google.protobuf.Timestamp
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	16, // 1: paceline.v1.Job.spec:type_name -> paceline.v1.JobSpec
+	10, // 2: paceline.v1.Job.pending:type_name -> paceline.v1.Pending
+	15, // 3: paceline.v1.JobSummary.labels:type_name -> paceline.v1.JobSummary.LabelsEntry
+	17, // 4: paceline.v1.JobSummary.kind:type_name -> paceline.v1.JobKind
+	18, // 5: paceline.v1.JobSummary.state:type_name -> paceline.v1.JobState
+	19, // 6: paceline.v1.JobSummary.goal:type_name -> paceline.v1.JobGoal
+	20, // 7: paceline.v1.JobSummary.reason:type_name -> paceline.v1.Reason
+	3,  // 8: paceline.v1.JobSummary.instance_counts:type_name -> paceline.v1.InstanceCounts
+	4,  // 9: paceline.v1.JobSummary.run_counts:type_name -> paceline.v1.RunCounts
+	21, // 10: paceline.v1.JobSummary.create_time:type_name -> google.protobuf.Timestamp
+	21, // 11: paceline.v1.JobSummary.start_time:type_name -> google.protobuf.Timestamp
+	21, // 12: paceline.v1.JobSummary.end_time:type_name -> google.protobuf.Timestamp
+	21, // 13: paceline.v1.JobSummary.deadline:type_name -> google.protobuf.Timestamp
+	2,  // 14: paceline.v1.JobSummary.restart:type_name -> paceline.v1.RestartProgress
+	1,  // 15: paceline.v1.Explanation.job:type_name -> paceline.v1.JobSummary
+	22, // 16: paceline.v1.Explanation.dominant:type_name -> paceline.v1.PendingReason
+	10, // 17: paceline.v1.Explanation.reasons:type_name -> paceline.v1.Pending
+	23, // 18: paceline.v1.Explanation.pool_entitlement:type_name -> paceline.v1.Quantities
+	23, // 19: paceline.v1.Explanation.pool_usage:type_name -> paceline.v1.Quantities
+	6,  // 20: paceline.v1.Explanation.gangs:type_name -> paceline.v1.Gang
+	8,  // 21: paceline.v1.Explanation.remedies:type_name -> paceline.v1.Remedy
+	9,  // 22: paceline.v1.Explanation.estimate:type_name -> paceline.v1.StartEstimate
+	6,  // 23: paceline.v1.GangMember.gang:type_name -> paceline.v1.Gang
+	24, // 24: paceline.v1.Remedy.kind:type_name -> paceline.v1.RemedyKind
+	23, // 25: paceline.v1.Remedy.amount:type_name -> paceline.v1.Quantities
+	25, // 26: paceline.v1.StartEstimate.basis:type_name -> paceline.v1.EstimateBasis
+	21, // 27: paceline.v1.StartEstimate.time:type_name -> google.protobuf.Timestamp
+	26, // 28: paceline.v1.StartEstimate.window:type_name -> google.protobuf.Duration
+	22, // 29: paceline.v1.Pending.reason:type_name -> paceline.v1.PendingReason
+	11, // 30: paceline.v1.Pending.refusals:type_name -> paceline.v1.HostRefusal
+	21, // 31: paceline.v1.Pending.retry_time:type_name -> google.protobuf.Timestamp
+	27, // 32: paceline.v1.HostRefusal.reason:type_name -> paceline.v1.RefusalReason
+	28, // 33: paceline.v1.Task.state:type_name -> paceline.v1.InstanceState
+	20, // 34: paceline.v1.Task.reason:type_name -> paceline.v1.Reason
+	13, // 35: paceline.v1.Task.run:type_name -> paceline.v1.Run
+	21, // 36: paceline.v1.Task.retry_time:type_name -> google.protobuf.Timestamp
+	21, // 37: paceline.v1.Task.state_time:type_name -> google.protobuf.Timestamp
+	23, // 38: paceline.v1.Task.needs:type_name -> paceline.v1.Quantities
+	7,  // 39: paceline.v1.Task.gang:type_name -> paceline.v1.GangMember
+	29, // 40: paceline.v1.Run.state:type_name -> paceline.v1.RunState
+	20, // 41: paceline.v1.Run.reason:type_name -> paceline.v1.Reason
+	14, // 42: paceline.v1.Run.ports:type_name -> paceline.v1.AssignedPort
+	21, // 43: paceline.v1.Run.place_time:type_name -> google.protobuf.Timestamp
+	21, // 44: paceline.v1.Run.start_time:type_name -> google.protobuf.Timestamp
+	21, // 45: paceline.v1.Run.end_time:type_name -> google.protobuf.Timestamp
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_job_proto_init() }
@@ -1948,14 +2028,14 @@ func file_paceline_v1_job_proto_init() {
 	file_paceline_v1_job_spec_proto_init()
 	file_paceline_v1_resource_proto_init()
 	file_paceline_v1_state_proto_init()
-	file_paceline_v1_job_proto_msgTypes[12].OneofWrappers = []any{}
+	file_paceline_v1_job_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_job_proto_rawDesc), len(file_paceline_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

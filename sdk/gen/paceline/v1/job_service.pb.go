@@ -974,10 +974,14 @@ type RestartJobRequest struct {
 	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	// The version that the caller has seen. 0: whatever it is.
 	ExpectedVersion uint64 `protobuf:"varint,2,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
-	// How many instances are down for it at once. Default: 1. Jobs with gangs are refused: stop them and submit them again.
+	// How many are down for it at once: a gang counts as one, and so does an instance in none. Default: 1.
 	Batch uint32 `protobuf:"varint,3,opt,name=batch,proto3" json:"batch,omitempty"`
 	// Time between the polite and the final kill. Default: the task's kill_grace.
-	KillGrace     *durationpb.Duration `protobuf:"bytes,4,opt,name=kill_grace,json=killGrace,proto3" json:"kill_grace,omitempty"`
+	KillGrace *durationpb.Duration `protobuf:"bytes,4,opt,name=kill_grace,json=killGrace,proto3" json:"kill_grace,omitempty"`
+	// Only these instances, as in 0-3,7; of a gang all members or none. Default: with gangs those, else all.
+	Instances string `protobuf:"bytes,60,opt,name=instances,proto3" json:"instances,omitempty"`
+	// Only these gangs, by name, beside the instances.
+	Gangs         []string `protobuf:"bytes,61,rep,name=gangs,proto3" json:"gangs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1036,6 +1040,20 @@ func (x *RestartJobRequest) GetBatch() uint32 {
 func (x *RestartJobRequest) GetKillGrace() *durationpb.Duration {
 	if x != nil {
 		return x.KillGrace
+	}
+	return nil
+}
+
+func (x *RestartJobRequest) GetInstances() string {
+	if x != nil {
+		return x.Instances
+	}
+	return ""
+}
+
+func (x *RestartJobRequest) GetGangs() []string {
+	if x != nil {
+		return x.Gangs
 	}
 	return nil
 }
@@ -1364,7 +1382,7 @@ const file_paceline_v1_job_service_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x05R\x03job\x12)\n" +
 	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\"<\n" +
 	"\x0fStopJobResponse\x12)\n" +
-	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\"\xbb\x01\n" +
+	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\"\x8d\x02\n" +
 	"\x11RestartJobRequest\x12\x1c\n" +
 	"\x03job\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x05R\x03job\x12)\n" +
@@ -1372,7 +1390,9 @@ const file_paceline_v1_job_service_proto_rawDesc = "" +
 	"\x05batch\x18\x03 \x01(\rR\x05batch\x12G\n" +
 	"\n" +
 	"kill_grace\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
-	"\xaa\x01\a\"\x03\b\x90\x1c*\x00R\tkillGrace\"?\n" +
+	"\xaa\x01\a\"\x03\b\x90\x1c*\x00R\tkillGrace\x12'\n" +
+	"\tinstances\x18< \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x01R\tinstances\x12'\n" +
+	"\x05gangs\x18= \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xe8\a\"\x06r\x04\x10\x01\x18?R\x05gangs\"?\n" +
 	"\x12RestartJobResponse\x12)\n" +
 	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\"q\n" +
 	"\x10DeleteJobRequest\x12\x1c\n" +

@@ -64,7 +64,8 @@ type JobServiceClient interface {
 	ListJobs(context.Context, *connect.Request[v1.ListJobsRequest]) (*connect.Response[v1.ListJobsResponse], error)
 	// StopJob ends a job's runs and keeps the job. A job that is stopped or ended stays so.
 	StopJob(context.Context, *connect.Request[v1.StopJobRequest]) (*connect.Response[v1.StopJobResponse], error)
-	// RestartJob replaces every live run of a job by a new one, some at a time.
+	// RestartJob replaces the live runs of a job by new ones, some at a time. A gang is restarted as a whole: all its members are ended, and start
+	// together again as its next generation.
 	RestartJob(context.Context, *connect.Request[v1.RestartJobRequest]) (*connect.Response[v1.RestartJobResponse], error)
 	// DeleteJob forgets a job that has ended; with force it stops a live one first.
 	DeleteJob(context.Context, *connect.Request[v1.DeleteJobRequest]) (*connect.Response[v1.DeleteJobResponse], error)
@@ -204,7 +205,8 @@ type JobServiceHandler interface {
 	ListJobs(context.Context, *connect.Request[v1.ListJobsRequest]) (*connect.Response[v1.ListJobsResponse], error)
 	// StopJob ends a job's runs and keeps the job. A job that is stopped or ended stays so.
 	StopJob(context.Context, *connect.Request[v1.StopJobRequest]) (*connect.Response[v1.StopJobResponse], error)
-	// RestartJob replaces every live run of a job by a new one, some at a time.
+	// RestartJob replaces the live runs of a job by new ones, some at a time. A gang is restarted as a whole: all its members are ended, and start
+	// together again as its next generation.
 	RestartJob(context.Context, *connect.Request[v1.RestartJobRequest]) (*connect.Response[v1.RestartJobResponse], error)
 	// DeleteJob forgets a job that has ended; with force it stops a live one first.
 	DeleteJob(context.Context, *connect.Request[v1.DeleteJobRequest]) (*connect.Response[v1.DeleteJobResponse], error)
