@@ -125,10 +125,17 @@ type stepRig struct {
 	groups    int
 	last      driver.Status // of the run that was launched last
 	jobs      uint64
+	poolIDs   []workload.PoolID
+	pledges   int // tasks for which room was pledged
+	kills     int
 }
 
 func newStepRig(b *testing.B, hosts int) *stepRig {
-	state, _, err := scheduler.Start(scheduler.Config{Cell: "bench"}, scheduler.NewImage(), 1, slowDiskStart)
+	return newStepRigOf(b, hosts, scheduler.Config{Cell: "bench"})
+}
+
+func newStepRigOf(b *testing.B, hosts int, config scheduler.Config) *stepRig {
+	state, _, err := scheduler.Start(config, scheduler.NewImage(), 1, slowDiskStart)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -194,8 +201,13 @@ func (c *stepRig) round() {
 	}
 	for _, list := range [][]scheduler.Effect{out.Internal, out.External} {
 		for _, e := range list {
-			if to, ok := e.(scheduler.ToShard); ok {
-				c.tell(to.Message)
+			switch e := e.(type) {
+			case scheduler.ToShard:
+				c.tell(e.Message)
+			case scheduler.Reply:
+				if e.Answer.Err != nil {
+					panic(e.Answer.Err)
+				}
 			}
 		}
 	}
@@ -206,24 +218,45 @@ func (c *stepRig) tell(m shard.Message) {
 		c.machine.Handle(c.now, inbox[0], &c.out)
 		for _, r := range c.out.Replies {
 			c.events = append(c.events, scheduler.ShardReplied{Shard: "c/0", Epoch: c.out.Epoch, Reply: r})
+			if pledged, ok := r.(shard.Pledged); ok {
+				for n := range pledged.Results {
+					c.pledges += len(pledged.Results[n].Pledges)
+				}
+			}
 		}
 		for _, call := range c.out.Calls {
-			launch, ok := call.(shard.LaunchCall)
-			if !ok {
-				continue
+			switch call := call.(type) {
+			case shard.LaunchCall:
+				inbox = append(inbox, shard.StatusesArrived{Statuses: c.launch(call.Launches)})
+			case shard.KillCall:
+				inbox = append(inbox, shard.StatusesArrived{Statuses: c.kill(call.Kills)})
 			}
-			statuses := make([]driver.Status, 0, len(launch.Launches))
-			for n := range launch.Launches {
-				l := &launch.Launches[n]
-				c.token++
-				statuses = append(statuses, driver.Status{Run: l.Run, Token: c.token, State: workload.RunRunning, Healthy: true, Host: l.Host})
-			}
-			c.launched += len(statuses)
-			c.last = statuses[len(statuses)-1]
-			if !c.stay {
-				c.running = append(c.running, statuses...)
-			}
-			inbox = append(inbox, shard.StatusesArrived{Statuses: statuses})
 		}
 	}
+}
+
+// launch has runs run at once.
+func (c *stepRig) launch(launches []driver.Launch) []driver.Status {
+	statuses := make([]driver.Status, 0, len(launches))
+	for n := range launches {
+		c.token++
+		statuses = append(statuses, driver.Status{Run: launches[n].Run, Token: c.token, State: workload.RunRunning, Healthy: true, Host: launches[n].Host})
+	}
+	c.launched += len(statuses)
+	c.last = statuses[len(statuses)-1]
+	if !c.stay {
+		c.running = append(c.running, statuses...)
+	}
+	return statuses
+}
+
+// kill ends runs at once.
+func (c *stepRig) kill(kills []driver.Kill) []driver.Status {
+	statuses := make([]driver.Status, 0, len(kills))
+	for n := range kills {
+		c.token++
+		statuses = append(statuses, driver.Status{Run: kills[n].Run, Token: c.token, State: workload.RunKilled, Reason: workload.ReasonStopRequested})
+	}
+	c.kills += len(statuses)
+	return statuses
 }
