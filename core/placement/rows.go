@@ -15,8 +15,13 @@ type Rows struct{ s *search }
 // Rows prepares the judgement of a class.
 func (n *Native) Rows(t *host.Table, class *Class) *Rows { return &Rows{n.search(t, class, 1)} }
 
-// Eligible yields the hosts that tasks of the class may be sent to now, full or not, in ascending order.
-func (r *Rows) Eligible() iter.Seq[host.Row] {
+// Eligible reports whether tasks of the class may be sent to a host now, full or not.
+func (r *Rows) Eligible(row host.Row) bool {
+	return r.s.know.eligible.Has(row) && r.s.table.Usable().Has(row)
+}
+
+// All yields the eligible hosts in ascending order.
+func (r *Rows) All() iter.Seq[host.Row] {
 	return func(yield func(host.Row) bool) {
 		for w := range r.s.know.eligible {
 			for m := r.s.know.eligible[w] & r.s.table.Usable()[w]; m != 0; m &= m - 1 {
@@ -34,6 +39,9 @@ func (r *Rows) Additive() bool {
 	c := r.s.class
 	return c.Needs[resource.GPU] == 0 && len(c.Ports) == 0 && !c.Placement.Exclusive && len(r.s.terms) == 0
 }
+
+// ByHost reports whether all that the class asks of a host is about that host alone.
+func (r *Rows) ByHost() bool { return r.s.byHost() }
 
 // Fits reports whether one more task may go to an eligible host.
 func (r *Rows) Fits(row host.Row) bool {

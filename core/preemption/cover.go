@@ -75,8 +75,8 @@ func (q *query) gatherAnywhere(short *resource.Vector) []extra {
 			continue
 		}
 		t := q.search.candidates(row, q.ledger)
-		for i := range t.order {
-			all = append(all, extra{t.order[i], row, q.use(t, &t.order[i])})
+		for _, c := range t.order {
+			all = append(all, extra{c, row, *q.use(&c)})
 		}
 	}
 	slices.SortFunc(all, func(a, b extra) int {

@@ -18,10 +18,11 @@ import (
 
 // scene is a table with who is on it.
 type scene struct {
-	table *host.Table
-	hosts []host.Host
-	runs  [][]preemption.Run // by row
-	snap  *preemption.Snapshot
+	table  *host.Table
+	hosts  []host.Host
+	runs   [][]preemption.Run // by row
+	snap   *preemption.Snapshot
+	booked []booked // by requests, in order
 }
 
 func (s *scene) Tenants(row host.Row, into []preemption.Run) []preemption.Run {
@@ -71,7 +72,7 @@ func drawWishes(t *rapid.T, odd bool) wishes {
 	return w
 }
 
-func jobID(n int) workload.JobID { return workload.JobID{1, byte(n)} }
+func jobID(n int) workload.JobID { return workload.JobID{1, byte(n), byte(n >> 8)} }
 
 // drawScene fills hosts as placement would, so that nothing in the beginning is overfull.
 func drawScene(t *rapid.T, odd, bounds bool) *scene {

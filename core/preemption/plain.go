@@ -30,7 +30,7 @@ func (q *query) plain() bool { return q.ledger != nil && q.request.Victims.Plain
 
 // placePlain takes one host after the other for as many tasks as it can be cleared for.
 func (q *query) placePlain() {
-	for row := range q.rows.Eligible() {
+	for row := range q.rows.All() {
 		for len(q.placed) < q.request.Count && q.allows(row) {
 			if _, ok := q.take(row); !ok {
 				break

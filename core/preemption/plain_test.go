@@ -27,7 +27,7 @@ func TestPlainAgainstDefault(t *testing.T) {
 		{true, 4, "0:[0 1 2]"},
 		{false, 4, "1:[3]"},
 	} {
-		s := built(t, 2, stands, may(1, 0))
+		s := built(t, 2, 4, stands, may(1, 0))
 		s.snap.Plain = c.plain
 		got := victims(serve(s, preemption.Request{Class: wishes{cpu: c.cpu, kind: workload.Batch}.class(jobID(99)), Count: 1, Victims: s.snap}))
 		if !slices.Equal(got, []string{c.want}) {
@@ -39,7 +39,7 @@ func TestPlainAgainstDefault(t *testing.T) {
 // TestPlainGoesOnWithItsHost has one host cleared for as many tasks as it holds before the next is touched.
 func TestPlainGoesOnWithItsHost(t *testing.T) {
 	t.Parallel()
-	s := built(t, 2, []stand{{1, 0, 2, 10}, {1, 0, 2, 20}, {1, 1, 2, 30}, {1, 1, 2, 40}}, may(1, 0))
+	s := built(t, 2, 4, []stand{{1, 0, 2, 10}, {1, 0, 2, 20}, {1, 1, 2, 30}, {1, 1, 2, 40}}, may(1, 0))
 	s.snap.Plain = true
 	got := victims(serve(s, preemption.Request{Class: wishes{cpu: 2, kind: workload.Batch}.class(jobID(99)), Count: 3, Victims: s.snap}))
 	if want := []string{"0:[1]", "0:[0]", "1:[3]"}; !slices.Equal(got, want) {

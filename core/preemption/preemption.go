@@ -23,8 +23,14 @@
 //
 // # Cost
 //
-// One scan for each request, O(N T) for N hosts with T tasks, then O(T + log N) for each of its tasks. Devices, ports, exclusive hosts and
-// affinities are judged by placement itself on the table without the victims; classes that need none of these are judged by sums alone.
+// What is known of hosts stays from call to call; a call loads those that changed, some microseconds each, and reads the snapshot once, in O(jobs). The
+// first request of a class in a call looks at every host: O(N T) for N hosts with T runs, some ten nanoseconds a run. Where sums say everything and no
+// bound bites, the look is the answer; else it bounds what the host can offer, and hosts are judged in the order of their bounds until the best is
+// better than all bounds left: a microsecond or more each. Later requests of the class in the same call look at hosts that changed since. Each task
+// costs O(T + log N) and some microseconds for the table. Devices, ports, exclusive hosts and affinities are judged by placement itself on the table
+// without the victims; classes that need none of these are judged by sums alone.
+//
+// A run takes 112 bytes of memory once somebody has asked for room.
 //
 // The package is pure. A Search has one owner and is not safe for concurrent use.
 package preemption
@@ -76,7 +82,7 @@ type Run struct {
 
 // Tenants knows the runs on hosts.
 type Tenants interface {
-	// Tenants appends the live runs that the table holds on the host at row.
+	// Tenants appends the live runs that the table holds on the host at row, in any order.
 	Tenants(row host.Row, into []Run) []Run
 }
 
@@ -107,21 +113,40 @@ type Assignment struct {
 	Victims []workload.RunID
 }
 
-// Search serves requests. Make it with New; it keeps its memory from call to call, and nothing else.
+// Search serves requests. Make it with New. From call to call it keeps what it knows of hosts: whoever changes the runs on one, other than by
+// booking them in the table, says so with Moved.
 type Search struct {
 	native *placement.Native
+	last   *host.Table // what follows is of this one
 	rows   []tenancy
-	served uint64
+	loaded int // hosts, since numbers began
+
+	numbers   map[workload.JobID]int32 // of jobs that were met
+	needs     []resource.Vector        // distinct ones
+	needIndex map[resource.Vector]int32
+	called    []numbered // by the newest snapshot
+	where     []int32    // by a job's number: its place in called, if it is there
+	serial    uint64     // of the newest ledger
+
+	// Memory for the next call.
+	works, tiers []int64
+	scratch      []seat
+	uncalled     []numbered
+	spareLedger  *ledger
+	spareHeaps   []offers // at most maxSpareHeaps
 
 	// Of the call being served.
 	table   *host.Table
 	tenants Tenants
 	now     int64
 	ledgers map[*Snapshot]*ledger
+	round   uint64     // from 1 on; grows when offers may have become worse
+	moved   []host.Row // those on which room was taken or given back, or somebody is dying or is not any more, in order
+	stands  []stand    // at most maxStands
 }
 
 // New returns a search that asks native what fits.
-func New(native *placement.Native) *Search { return &Search{native: native} }
+func New(native *placement.Native) *Search { return &Search{native: native, round: 1} }
 
 // Board is a table with who is on it.
 type Board struct {
@@ -130,29 +155,54 @@ type Board struct {
 	Now     int64
 }
 
+// Moved has the search look anew at who is on a host: a run there was launched, began to run, is dying or is not any more. What the table was told
+// of since the last call need not be said again.
+func (s *Search) Moved(row host.Row) {
+	if row >= 0 && int(row) < len(s.rows) {
+		s.rows[row].version = 0
+	}
+}
+
+// Remembered returns the runs on a host as the search has them, by id, or false where it will look anew. It is for those who check that they have
+// not missed a Moved.
+func (s *Search) Remembered(t *host.Table, row host.Row) ([]Run, bool) {
+	if s.last != t || int(row) >= len(s.rows) || s.rows[row].version != t.Version(row) {
+		return nil, false
+	}
+	return s.rows[row].runs, true
+}
+
+// Forget is Moved for all hosts.
+func (s *Search) Forget() {
+	for row := range s.rows {
+		s.rows[row].version = 0
+	}
+}
+
 // Serve answers requests in order, each to the end. What one takes, the next does not find.
 func (s *Search) Serve(b Board, requests []Request) []Result {
-	s.table, s.tenants, s.now = b.Table, b.Tenants, b.Now
-	s.ledgers = map[*Snapshot]*ledger{}
-	s.served++
-	if missing := b.Table.Rows() - len(s.rows); missing > 0 {
-		s.rows = append(s.rows, make([]tenancy, missing)...)
-	}
+	s.begin(b)
 	results := make([]Result, len(requests))
 	var dry []*query // what they took is still in the table, so that those which follow do not find it
 	for i := range requests {
-		if !requests[i].DryRun {
-			undoAll(dry)
-			dry = nil
-		}
-		var q *query
-		if results[i], q = s.serve(&requests[i]); q != nil && requests[i].DryRun {
-			dry = append(dry, q)
-		}
+		results[i], dry = s.serveNext(&requests[i], dry)
 	}
 	undoAll(dry)
-	s.table, s.tenants, s.ledgers = nil, nil, nil
+	s.end()
 	return results
+}
+
+// serveNext answers one request behind dry runs, and returns those which the next one is behind.
+func (s *Search) serveNext(r *Request, dry []*query) (Result, []*query) {
+	if !r.DryRun {
+		undoAll(dry)
+		dry = nil
+	}
+	result, q := s.serve(r)
+	if q != nil && r.DryRun {
+		dry = append(dry, q)
+	}
+	return result, dry
 }
 
 // undoAll gives everything back in the reverse order of its taking.
@@ -160,6 +210,28 @@ func undoAll(list []*query) {
 	for i := len(list) - 1; i >= 0; i-- {
 		list[i].undo()
 	}
+}
+
+func (s *Search) begin(b Board) {
+	s.table, s.tenants, s.now = b.Table, b.Tenants, b.Now
+	s.ledgers = map[*Snapshot]*ledger{}
+	s.refresh()
+}
+
+// end forgets the call. What was taken, or is dying, is as the tenants will tell by the next one.
+func (s *Search) end() {
+	for _, l := range s.ledgers {
+		for _, v := range l.late {
+			s.Moved(v.row)
+		}
+		l.jobs, s.spareLedger = nil, l
+	}
+	for _, row := range s.moved {
+		s.Moved(row)
+	}
+	s.moved = s.moved[:0]
+	s.forgetStands()
+	s.table, s.tenants, s.ledgers = nil, nil, nil
 }
 
 // serve answers one request. The query has taken what was found; nil: nothing.

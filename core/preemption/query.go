@@ -1,7 +1,6 @@
 package preemption
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/paceline-sched/paceline/core/host"
@@ -16,16 +15,17 @@ type query struct {
 	rows    *placement.Rows
 	ledger  *ledger // nil: waiting
 	kinds   []int   // what the class needs
-	heap    []offer
-	round   uint64 // grows when offers may have become wrong
+	heap    offers
+
+	additive bool // see placement.Rows
 
 	bound  bool    // somebody was left out of the last gather by a bound
 	chosen []int32 // of the tenancy evaluated last: positions in its order
+	spare  []int32 // scratch
 	placed []Assignment
 	taken  []taken
-	late   int               // of ledger.late at the beginning
-	before []int32           // ledger.left at the beginning
-	above  []resource.Vector // ledger.over at the beginning
+	late   int    // of ledger.late at the beginning
+	drawn  []draw // on the ledger
 }
 
 // taken is a run that this request made a victim.
@@ -35,28 +35,23 @@ type taken struct {
 	job int32
 }
 
-// offer is a host on which one more task fits, and what that costs.
-type offer struct {
-	tier  int64 // of the worst victim; -1: nobody has to go
-	runs  int64
-	work  int64
-	row   host.Row
-	round uint64
-}
-
-func (a offer) compare(b offer) int {
-	return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(a.runs, b.runs), cmp.Compare(a.work, b.work), cmp.Compare(a.row, b.row))
+// draw is what a ledger held before something was taken.
+type draw struct {
+	job, pool int32
+	left      int32
+	over      resource.Vector // of the pool, where there is one
 }
 
 func (s *Search) query(r *Request) *query {
 	q := &query{search: s, request: r, rows: s.native.Rows(s.table, r.Class)}
 	if !r.Wait {
 		if q.ledger = s.ledgers[r.Victims]; q.ledger == nil {
-			q.ledger = newLedger(r.Victims)
+			q.ledger = s.newLedger(r.Victims)
 			s.ledgers[r.Victims] = q.ledger
 		}
-		q.late, q.before, q.above = len(q.ledger.late), slices.Clone(q.ledger.left), slices.Clone(q.ledger.over)
+		q.late = len(q.ledger.late)
 	}
+	q.additive = q.rows.Additive()
 	for k, need := range r.Class.Needs {
 		if need > 0 {
 			q.kinds = append(q.kinds, k)
@@ -65,34 +60,33 @@ func (s *Search) query(r *Request) *query {
 	return q
 }
 
-// place finds the cheapest host for one task after the other.
+// place finds the cheapest host for one task after the other. What the heap says of a host is a bound until the host is on top: it is evaluated
+// then, and taken if it stays there.
 func (q *query) place() {
 	if q.plain() {
 		q.placePlain()
 		return
 	}
-	for row := range q.rows.Eligible() {
-		if q.allows(row) {
-			q.offer(row)
-		}
-	}
-	for i := len(q.heap)/2 - 1; i >= 0; i-- {
-		q.down(i)
-	}
+	q.stand()
+	defer q.keep()
 	for len(q.placed) < q.request.Count && len(q.heap) > 0 {
 		best := q.heap[0]
 		now, ok := best, true
-		if best.round != q.round {
+		switch best.round {
+		case q.search.round:
+		case onlyBound:
 			now, ok = q.evaluate(best.row)
+		default:
+			now, ok = q.look(best.row)
 		}
 		switch {
 		case !ok:
-			q.pop()
-		case now.compare(best) > 0:
+			q.heap.pop()
+		case now.round != q.search.round || best.before(&now):
 			q.heap[0] = now
-			q.down(0)
+			q.heap.down(0)
 		case !q.commit(best.row):
-			q.pop()
+			q.heap.pop()
 		}
 	}
 }
@@ -102,18 +96,11 @@ func (q *query) allows(row host.Row) bool {
 	return (q.request.Host == host.Host{}.ID) || q.search.table.ID(row) == q.request.Host
 }
 
-// offer evaluates a host before the heap is one.
-func (q *query) offer(row host.Row) {
-	if o, ok := q.evaluate(row); ok {
-		q.heap = append(q.heap, o)
-	}
-}
-
 // evaluate chooses the victims on a host and says what they cost.
 func (q *query) evaluate(row host.Row) (offer, bool) {
 	t := q.search.candidates(row, q.ledger)
 	q.chosen = q.chosen[:0]
-	sums := q.rows.Additive() && !q.search.table.Exclusive().Has(row)
+	sums := q.sums(row)
 	lacks := q.lacks(row, t)
 	if !q.enough(row, t, &lacks, sums) {
 		if !q.gather(row, t, &lacks, sums) && !q.gatherFrom(row, t, &lacks, sums) {
@@ -124,23 +111,17 @@ func (q *query) evaluate(row host.Row) (offer, bool) {
 			q.single(row, t, sums)
 		}
 	}
-	o := offer{tier: -1, row: row, round: q.round}
+	o := offer{tier: -1, row: row, round: q.search.round}
 	q.units(t, func(c *candidate) {
 		o.tier = max(o.tier, c.tier)
-		runs, work := int64(1), int64(0)
-		if c.started != 0 {
-			work = max(q.search.now-c.started, 0)
-		}
-		if j := q.job(c); j != nil && j.Gang > 0 {
-			runs, work = int64(j.Gang), j.Work
-		}
+		runs, work := q.cost(c)
 		o.runs, o.work = o.runs+runs, o.work+work
 	})
-	if q.request.Wait {
-		o.work = -o.work // the longer they have run, the sooner they may end
-	}
 	return o, true
 }
+
+// sums reports whether sums alone say if the class fits on a host.
+func (q *query) sums(row host.Row) bool { return q.additive && !q.search.table.Exclusive().Has(row) }
 
 // lacks is what one more task needs beyond what is free once the dying are gone.
 func (q *query) lacks(row host.Row, t *tenancy) (v resource.Vector) {
@@ -192,7 +173,7 @@ func (q *query) gather(row host.Row, t *tenancy, lacks *resource.Vector, sums bo
 	q.bound = false
 	for at := range t.order {
 		c := &t.order[at]
-		if slices.Contains(q.chosen, int32(at)) || !q.helps(t, c, lacks, sums) {
+		if slices.Contains(q.chosen, int32(at)) || !q.helps(c, lacks, sums) {
 			continue
 		}
 		if !q.may(t, c) {
@@ -215,7 +196,7 @@ func (q *query) gatherFrom(row host.Row, t *tenancy, lacks *resource.Vector, sum
 	for at := range t.order {
 		q.chosen = q.chosen[:0]
 		*lacks = q.lacks(row, t)
-		if c := &t.order[at]; !q.helps(t, c, lacks, sums) || !q.may(t, c) {
+		if c := &t.order[at]; !q.helps(c, lacks, sums) || !q.may(t, c) {
 			continue
 		}
 		q.choose(t, at, lacks)
@@ -227,14 +208,11 @@ func (q *query) gatherFrom(row host.Row, t *tenancy, lacks *resource.Vector, sum
 }
 
 // helps leaves out who gives nothing of what is lacking, where sums say everything.
-func (q *query) helps(t *tenancy, c *candidate, lacks *resource.Vector, sums bool) bool {
+func (q *query) helps(c *candidate, lacks *resource.Vector, sums bool) bool {
 	if !sums {
 		return true
 	}
-	needs := &t.runs[c.run].Class.Needs
-	if j := q.job(c); j != nil && j.Gang > 0 {
-		needs = &j.Use
-	}
+	needs := q.use(c)
 	for _, k := range q.kinds {
 		if lacks[k] > 0 && needs[k] > 0 {
 			return true
@@ -269,7 +247,7 @@ func (q *query) may(t *tenancy, c *candidate) bool {
 			left--
 		}
 		if q.ledger.jobs[o.job].Pool == j.Pool {
-			over = over.Sub(q.use(t, o))
+			over = over.Sub(*q.use(o))
 		}
 	})
 	if left < 0 {
@@ -278,7 +256,7 @@ func (q *query) may(t *tenancy, c *candidate) bool {
 	if j.Pool < 0 {
 		return true
 	}
-	use := q.use(t, c)
+	use := q.use(c)
 	for _, k := range q.kinds {
 		if over[k] > 0 && use[k] > 0 {
 			return true
@@ -288,18 +266,18 @@ func (q *query) may(t *tenancy, c *candidate) bool {
 }
 
 // use is what a pool gets back for a victim: a gang's whole use.
-func (q *query) use(t *tenancy, c *candidate) resource.Vector {
-	if j := q.job(c); j != nil && j.Gang > 0 {
-		return j.Use
+func (q *query) use(c *candidate) *resource.Vector {
+	if c.gang {
+		return &q.ledger.jobs[c.job].Use
 	}
-	return t.runs[c.run].Class.Needs
+	return &q.search.needs[c.needs]
 }
 
 // units visits the chosen, of each gang one.
 func (q *query) units(t *tenancy, visit func(*candidate)) {
 	for n, at := range q.chosen {
 		c := &t.order[at]
-		if j := q.job(c); j != nil && j.Gang > 0 && slices.ContainsFunc(q.chosen[:n], func(o int32) bool { return t.order[o].job == c.job }) {
+		if c.gang && slices.ContainsFunc(q.chosen[:n], func(o int32) bool { return t.order[o].job == c.job }) {
 			continue
 		}
 		visit(c)
@@ -309,11 +287,15 @@ func (q *query) units(t *tenancy, visit func(*candidate)) {
 // choose adds a candidate, with its mates on the host if it is of a gang.
 func (q *query) choose(t *tenancy, at int, lacks *resource.Vector) {
 	c := &t.order[at]
-	j := q.job(c)
+	if !c.gang {
+		q.chosen = append(q.chosen, int32(at)) //nolint:gosec // within what a host holds
+		q.shift(lacks, &q.search.needs[c.needs], -1)
+		return
+	}
 	for n := range t.order {
-		if n == at || (j != nil && j.Gang > 0 && t.order[n].job == c.job) {
+		if t.order[n].job == c.job {
 			q.chosen = append(q.chosen, int32(n))
-			q.shift(lacks, &t.runs[t.order[n].run].Class.Needs, -1)
+			q.shift(lacks, &q.search.needs[t.order[n].needs], -1)
 		}
 	}
 }
@@ -325,8 +307,8 @@ func (q *query) thin(row host.Row, t *tenancy, lacks *resource.Vector, sums bool
 			continue
 		}
 		c := &t.order[q.chosen[n]]
-		needs := &t.runs[c.run].Class.Needs
-		if q.shift(lacks, needs, 1); q.exceeded(lacks) && (c.job < 0 || q.job(c).Gang <= 1) {
+		needs := &q.search.needs[c.needs]
+		if q.shift(lacks, needs, 1); q.exceeded(lacks) && (!c.gang || q.job(c).Gang <= 1) {
 			q.shift(lacks, needs, -1)
 			continue // the commonest case: the sums alone say that it has to go
 		}
@@ -338,11 +320,10 @@ func (q *query) thin(row host.Row, t *tenancy, lacks *resource.Vector, sums bool
 func (q *query) letOff(row host.Row, t *tenancy, n int, lacks *resource.Vector, sums bool) {
 	all, lacked := slices.Clone(q.chosen), *lacks
 	c := &t.order[all[n]]
-	gang := c.job >= 0 && q.job(c).Gang > 0
 	q.chosen = slices.DeleteFunc(q.chosen, func(at int32) bool {
-		out := at == all[n] || gang && t.order[at].job == c.job
+		out := at == all[n] || c.gang && t.order[at].job == c.job
 		if out {
-			q.shift(lacks, &t.runs[t.order[at].run].Class.Needs, 1)
+			q.shift(lacks, &q.search.needs[t.order[at].needs], 1)
 		}
 		return out
 	})
@@ -369,26 +350,27 @@ func (q *query) single(row host.Row, t *tenancy, sums bool) {
 	for _, at := range q.chosen {
 		worst = max(worst, t.order[at].tier)
 	}
-	several := q.chosen
+	several := append(q.spare[:0], q.chosen...)
+	q.spare = several
 	for at := range t.order {
 		c := &t.order[at]
 		if c.tier > worst {
 			break
 		}
 		lacks := base
-		if q.shift(&lacks, &t.runs[c.run].Class.Needs, -1); q.exceeded(&lacks) {
+		if q.shift(&lacks, &q.search.needs[c.needs], -1); q.exceeded(&lacks) {
 			continue
 		}
-		q.chosen = nil
-		if j := q.job(c); j != nil && j.Gang > 1 || !q.may(t, c) {
+		q.chosen = q.chosen[:0]
+		if c.gang && q.job(c).Gang > 1 || !q.may(t, c) {
 			continue
 		}
-		q.chosen = []int32{int32(at)} //nolint:gosec // within what a host holds
+		q.chosen = append(q.chosen, int32(at)) //nolint:gosec // within what a host holds
 		if q.enough(row, t, &lacks, sums) {
 			return
 		}
 	}
-	q.chosen = several
+	q.chosen = append(q.chosen[:0], several...)
 }
 
 // commit takes the room on a host, makes its victims dying, and offers the host again.
@@ -397,15 +379,15 @@ func (q *query) commit(row host.Row) bool {
 	if !ok {
 		return false
 	}
-	if o, ok := q.evaluate(row); ok {
+	if o, ok := q.look(row); ok {
 		q.heap[0] = o
-		q.down(0)
+		q.heap.down(0)
 	} else {
-		q.pop()
+		q.heap.pop()
 	}
 	for _, other := range touched {
-		if o, ok := q.evaluate(other); ok {
-			q.push(o)
+		if o, ok := q.look(other); ok {
+			q.heap.push(o)
 		}
 	}
 	return true
@@ -431,6 +413,8 @@ func (q *query) take(row host.Row) (touched []host.Row, ok bool) {
 		a.Victims = append(a.Victims, t.runs[t.order[at].run].ID)
 	}
 	q.placed = append(q.placed, a)
+	q.search.moved = append(q.search.moved, row)
+	q.search.round++ // the heap may have the host twice
 	return q.consume(row, t), true
 }
 
@@ -439,16 +423,19 @@ func (q *query) consume(row host.Row, t *tenancy) (touched []host.Row) {
 	if len(q.chosen) == 0 {
 		return nil
 	}
-	q.round++
+	q.search.round++
 	q.units(t, func(c *candidate) {
 		j := q.job(c)
 		if j == nil {
 			return
 		}
+		d := draw{job: c.job, pool: j.Pool, left: q.ledger.left[c.job]}
 		q.ledger.left[c.job] -= max(j.Gang, 1)
 		if j.Pool >= 0 {
-			q.ledger.over[j.Pool] = q.ledger.over[j.Pool].Sub(q.use(t, c))
+			d.over = q.ledger.over[j.Pool]
+			q.ledger.over[j.Pool] = q.ledger.over[j.Pool].Sub(*q.use(c))
 		}
+		q.drawn = append(q.drawn, d)
 		if j.Gang > 0 {
 			q.ledger.gone[c.job] = true
 			touched = append(touched, q.ledger.rows[c.job]...)
@@ -469,18 +456,20 @@ func (q *query) consume(row host.Row, t *tenancy) (touched []host.Row) {
 
 func (q *query) kill(row host.Row, t *tenancy, run, job int32) {
 	t.runs[run].Dying = true
+	t.seats = slices.DeleteFunc(t.seats, func(s seat) bool { return s.run == run })
 	t.dying = t.dying.Add(t.runs[run].Class.Needs)
 	q.taken = append(q.taken, taken{row, run, job})
+	q.search.moved = append(q.search.moved, row)
 }
 
 func (q *query) killMates(row host.Row) {
 	if q.ledger == nil {
 		return
 	}
-	t := q.search.load(row)
+	t := &q.search.rows[row]
 	for i := range t.runs {
 		r := &t.runs[i]
-		if at, may := q.ledger.find(&r.ID); may && q.ledger.gone[at] && !r.Dying {
+		if at, may := q.ledger.find(q.search.numbers[r.ID.Job], &r.ID); may && q.ledger.gone[at] && !r.Dying {
 			q.kill(row, t, int32(i), at)
 		}
 	}
@@ -491,6 +480,7 @@ func (q *query) killMates(row host.Row) {
 func (q *query) undo() {
 	for i := len(q.placed) - 1; i >= 0; i-- {
 		a := &q.placed[i]
+		q.search.moved = append(q.search.moved, a.Row)
 		if err := q.search.table.Release(a.Row, q.request.Class.Occupant(a.Devices, a.Ports)); err != nil {
 			panic("preemption: room taken a moment ago is not in the books: " + err.Error())
 		}
@@ -502,50 +492,19 @@ func (q *query) undo() {
 	}
 	for _, v := range q.taken {
 		t := &q.search.rows[v.row]
-		t.runs[v.run].Dying, t.known = false, false
+		t.runs[v.run].Dying = false
 		if v.job >= 0 {
 			q.ledger.gone[v.job] = false
 		}
-		t.weigh()
+		q.search.weigh(t)
+		q.search.moved = append(q.search.moved, v.row)
 	}
-	if q.ledger != nil {
-		copy(q.ledger.left, q.before)
-		copy(q.ledger.over, q.above)
+	for i := len(q.drawn) - 1; i >= 0; i-- {
+		d := &q.drawn[i]
+		q.ledger.left[d.job] = d.left
+		if d.pool >= 0 {
+			q.ledger.over[d.pool] = d.over
+		}
 	}
-}
-
-func (q *query) push(o offer) {
-	q.heap = append(q.heap, o)
-	for at := len(q.heap) - 1; at > 0; {
-		parent := (at - 1) / 2
-		if q.heap[at].compare(q.heap[parent]) >= 0 {
-			return
-		}
-		q.heap[at], q.heap[parent] = q.heap[parent], q.heap[at]
-		at = parent
-	}
-}
-
-func (q *query) pop() {
-	last := len(q.heap) - 1
-	q.heap[0] = q.heap[last]
-	q.heap = q.heap[:last]
-	q.down(0)
-}
-
-func (q *query) down(at int) {
-	for {
-		child := 2*at + 1
-		if child >= len(q.heap) {
-			return
-		}
-		if child+1 < len(q.heap) && q.heap[child+1].compare(q.heap[child]) < 0 {
-			child++
-		}
-		if q.heap[child].compare(q.heap[at]) >= 0 {
-			return
-		}
-		q.heap[at], q.heap[child] = q.heap[child], q.heap[at]
-		at = child
-	}
+	q.leave()
 }

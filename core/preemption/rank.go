@@ -31,27 +31,52 @@ type Ranker interface {
 // but for priorities.
 type ByOverage struct{}
 
-// Rank implements Ranker.
+// Rank implements Ranker. Candidates that it cannot tell apart are of few kinds, so kinds are sorted, and not candidates.
 func (ByOverage) Rank(candidates []Candidate) []int32 {
-	order := make([]int, len(candidates))
+	kindOf := make([]int32, len(candidates))
+	met := map[Candidate]int32{}
+	var kinds []Candidate
+	for i := range candidates {
+		kind := Candidate{Over: int64(candidates[i].level()), Pool: candidates[i].Pool, Priority: candidates[i].Priority}
+		if i > 0 && kinds[kindOf[i-1]] == kind {
+			kindOf[i] = kindOf[i-1]
+			continue
+		}
+		at, known := met[kind]
+		if !known {
+			at = int32(len(kinds)) //nolint:gosec // at most one a candidate
+			met[kind] = at
+			kinds = append(kinds, kind)
+		}
+		kindOf[i] = at
+	}
+	places := rankKinds(kinds)
+	for i, kind := range kindOf {
+		kindOf[i] = places[kind]
+	}
+	return kindOf
+}
+
+// rankKinds ranks candidates that differ; Over is their level.
+func rankKinds(kinds []Candidate) []int32 {
+	order := make([]int, len(kinds))
 	for i := range order {
 		order[i] = i
 	}
-	compare := func(a, b int) int {
-		a1, b1 := &candidates[a], &candidates[b]
-		return cmp.Or(cmp.Compare(b1.level(), a1.level()), workload.ID(a1.Pool).Compare(workload.ID(b1.Pool)), cmp.Compare(a1.Priority, b1.Priority))
-	}
-	slices.SortFunc(order, compare)
-	ranks := make([]int32, len(candidates))
+	slices.SortFunc(order, func(a, b int) int {
+		a1, b1 := &kinds[a], &kinds[b]
+		return cmp.Or(cmp.Compare(b1.Over, a1.Over), workload.ID(a1.Pool).Compare(workload.ID(b1.Pool)), cmp.Compare(a1.Priority, b1.Priority))
+	})
+	ranks := make([]int32, len(kinds))
 	base, step, most := int32(0), int32(0), int32(0) // of the level, above it, and the highest of it
 	for n, i := range order {
 		if n > 0 {
-			switch last, c := &candidates[order[n-1]], &candidates[i]; {
-			case c.level() != last.level():
+			switch last, c := &kinds[order[n-1]], &kinds[i]; {
+			case c.Over != last.Over:
 				base, step = most+1, 0
 			case c.Pool != last.Pool:
 				step = 0
-			case c.Priority != last.Priority:
+			default:
 				step++
 			}
 		}

@@ -21,11 +21,11 @@ type stand struct {
 	started int64
 }
 
-// built makes hosts of 4 CPUs, the runs on them, and a snapshot of jobs that may all go.
-func built(t testing.TB, hosts int, stands []stand, jobs ...preemption.Job) *scene {
+// built makes hosts of so many CPUs, the runs on them, and a snapshot of jobs that may all go.
+func built(t testing.TB, hosts int, cpus int64, stands []stand, jobs ...preemption.Job) *scene {
 	s := &scene{table: host.New(&resource.Names{}, 16384), snap: &preemption.Snapshot{Jobs: jobs}}
 	for n := range hosts {
-		h := host.Host{ID: workload.HostID{14: byte(n >> 8), 15: byte(n), 0: 1}, Name: fmt.Sprint("h", n), Ready: true, Capacity: resource.Vector{resource.CPU: 4}}
+		h := host.Host{ID: workload.HostID{14: byte(n >> 8), 15: byte(n), 0: 1}, Name: fmt.Sprint("h", n), Ready: true, Capacity: resource.Vector{resource.CPU: cpus}}
 		if _, err := s.table.Upsert(h); err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +187,7 @@ var picks = []pick{
 func TestSearchPicks(t *testing.T) {
 	t.Parallel()
 	for _, c := range picks {
-		s := built(t, c.hosts, c.stands, c.jobs...)
+		s := built(t, c.hosts, 4, c.stands, c.jobs...)
 		s.snap.Pools = []preemption.Pool{{Over: resource.Vector{resource.CPU: c.over}}}
 		got := victims(serve(s, preemption.Request{
 			Class: wishes{cpu: c.cpu, kind: workload.Batch}.class(jobID(99)), Count: c.count, Victims: s.snap, Cover: resource.Vector{resource.CPU: c.cover},
@@ -201,7 +201,7 @@ func TestSearchPicks(t *testing.T) {
 // TestSearchWaits asks for room that comes free by itself: nobody has to be ended, and a service never ends.
 func TestSearchWaits(t *testing.T) {
 	t.Parallel()
-	s := built(t, 3, []stand{{1, 0, 4, 10}, {1, 1, 4, 20}, {2, 2, 4, 1}})
+	s := built(t, 3, 4, []stand{{1, 0, 4, 10}, {1, 1, 4, 20}, {2, 2, 4, 1}})
 	s.runs[2][0].Class = wishes{cpu: 4, kind: workload.Service}.class(jobID(2))
 	class := wishes{cpu: 4, kind: workload.Batch}.class(jobID(99))
 	got := serve(s, preemption.Request{Class: class, Count: 3, Wait: true})
@@ -246,27 +246,39 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// BenchmarkSearch makes room on 5,000 full hosts with 20 runs each.
+// BenchmarkSearch makes room on 5,000 full hosts with 10 runs each, of jobs in ten ranks. The classes of the requests take turns; each call is
+// one request, and after each everything is as before. So many jobs are victims.
 func BenchmarkSearch(b *testing.B) {
-	const hosts, perHost = 5000, 20
-	for _, count := range []int{1, 64, 1024} {
-		b.Run(fmt.Sprint("tasks=", count), func(b *testing.B) {
-			var stands []stand
-			var jobs []preemption.Job
-			for n := range hosts * perHost {
-				stands = append(stands, stand{job: n % 200, row: n / perHost, cpu: 1, started: int64(n*7919%997 + 1)})
-			}
-			for j := range 200 {
-				jobs = append(jobs, may(j, int32(j%10)))
-			}
-			s := built(b, hosts, stands, jobs...)
-			class := wishes{cpu: 4, kind: workload.Batch}.class(jobID(250))
-			search := preemption.New(placement.NewNative())
-			b.ResetTimer()
-			for b.Loop() {
-				search.Serve(preemption.Board{Table: s.table, Tenants: s, Now: now}, []preemption.Request{{Class: class, Count: count, Victims: s.snap, DryRun: true}})
-			}
-			b.ReportMetric(float64(b.N*count)/b.Elapsed().Seconds(), "decisions/s")
-		})
+	const hosts = 5000
+	sizes := []int64{1, 1, 2, 2, 4, 1, 1, 2, 1, 1} // of the runs of a host, together its CPUs
+	for _, jobs := range []int{200, 16_000} {
+		for _, count := range []int{1, 64, 1024} {
+			b.Run(fmt.Sprintf("jobs=%d/tasks=%d", jobs, count), func(b *testing.B) {
+				var stands []stand
+				var victims []preemption.Job
+				for n := range hosts * len(sizes) {
+					stands = append(stands, stand{job: n * 31 % jobs, row: n / len(sizes), cpu: sizes[n%len(sizes)], started: int64(n*7919%997 + 1)})
+				}
+				for j := range jobs {
+					victims = append(victims, may(j, int32(j%10)))
+				}
+				s := built(b, hosts, 16, stands, victims...)
+				var classes []*placement.Class
+				for cpu := range int64(8) {
+					classes = append(classes, wishes{cpu: cpu + 1, kind: workload.Batch}.class(workload.JobID{2}))
+				}
+				search := preemption.New(placement.NewNative())
+				b.ResetTimer()
+				for n := 0; b.Loop(); n++ {
+					got := search.Serve(preemption.Board{Table: s.table, Tenants: s, Now: now}, []preemption.Request{
+						{Class: classes[n%len(classes)], Count: count, Victims: s.snap, DryRun: true},
+					})
+					if got[0].Refused > 0 {
+						b.Fatal("not all found room")
+					}
+				}
+				b.ReportMetric(float64(b.N*count)/b.Elapsed().Seconds(), "decisions/s")
+			})
+		}
 	}
 }

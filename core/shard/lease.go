@@ -91,6 +91,7 @@ func (m *Machine) keep(t *tenant, s *driver.Status) {
 		if t.moment = m.now; !s.At.IsZero() {
 			t.moment = t.heard.at
 		}
+		m.search.Moved(t.row())
 	}
 	e := tenantExtra{ports: t.ports(), message: s.Message, exitCode: s.ExitCode, signal: s.Signal}
 	h := t.host
@@ -173,6 +174,7 @@ func (m *Machine) take(t *tenant) bool {
 func (m *Machine) settle(t *tenant, h *machineHost) {
 	t.host, t.slot = h, int32(len(h.tenants)) //nolint:gosec // within what a host holds
 	h.tenants = append(h.tenants, t)
+	m.search.Moved(h.row)
 }
 
 // vacate gives a tenant's room back.
@@ -194,6 +196,7 @@ func (m *Machine) vacate(t *tenant) {
 	if len(h.pledges) > 0 {
 		m.ripen(h)
 	}
+	m.search.Moved(h.row)
 	last := len(h.tenants) - 1
 	h.tenants[t.slot] = h.tenants[last]
 	h.tenants[t.slot].slot = t.slot

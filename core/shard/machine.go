@@ -227,6 +227,7 @@ func (m *Machine) assign(a Assign) {
 		m.dropLease(m.held[0])
 	}
 	clear(m.dying) // the former core's kills may be lost; the new one sends its own
+	m.search.Forget()
 	for t := range m.runs.all() {
 		t.bound = false
 	}

@@ -21,6 +21,7 @@ import (
 // The model is a shard as a reader of message.go would write it down: two maps of who holds what, and the few rules that change them.
 // TestModel plays random histories on the machine and on the model and compares every answer and, after every step, the books.
 func TestModel(t *testing.T) {
+	remembered := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newModel(rt)
 		if rapid.Bool().Draw(rt, "fromTheStart") { // else most histories would be over before it is ready
@@ -46,7 +47,11 @@ func TestModel(t *testing.T) {
 			"removeHost":  m.removeHost,
 			"addHost":     m.addHost,
 		})
+		remembered += m.remembered
 	})
+	if remembered == 0 {
+		t.Error("the search never remembered a host: the histories are too dull")
+	}
 }
 
 const modelHostCPU = 4000
@@ -87,6 +92,8 @@ type model struct {
 	nextRun   uint32
 	nextToken driver.Token
 	batch     uint64
+
+	remembered int // hosts that the search was found to remember
 }
 
 func newModel(t *rapid.T) *model {
@@ -178,6 +185,14 @@ func (m *model) cleared(pledge modelRoom) bool {
 	return left >= 0
 }
 
+// checkSearch wants that what the machine's search remembers of hosts is as it is.
+func (m *model) checkSearch(t *rapid.T) {
+	n, right := m.machine.SearchRemembers()
+	if m.remembered += n; !right {
+		t.Fatal("the search remembers a host otherwise than it is")
+	}
+}
+
 // preempt asks for room under a snapshot of everything that the core knows.
 func (m *model) preempt(t *rapid.T) {
 	m.batch++
@@ -233,6 +248,7 @@ func (m *model) preempt(t *rapid.T) {
 // checkBooks compares the room in the table with the sum of what is held.
 func (m *model) checkBooks(t *rapid.T) {
 	m.checkPledges(t)
+	m.checkSearch(t)
 	table := m.machine.Table()
 	if table.Len() != len(m.hosts) {
 		t.Fatalf("the table has %d hosts, not %d", table.Len(), len(m.hosts))

@@ -260,6 +260,7 @@ func (m *Machine) launch(l Launch) {
 		t.lease, t.moment = 0, 0
 		t.run, t.bound, t.launched = r.Launch.Run, true, m.inventory
 		m.runs.put(t)
+		m.search.Moved(t.row())
 		launches = append(launches, r.Launch)
 		launches[len(launches)-1].Host = t.host.record.Name
 	}

@@ -30,6 +30,7 @@ func (m *Machine) markKilled(kills []driver.Kill) {
 	for i := range kills {
 		if t := m.runs.find(kills[i].Run); t != nil && !t.ended() {
 			m.dying[kills[i].Run] |= dyingByKill
+			m.search.Moved(t.row())
 		}
 	}
 }
@@ -93,6 +94,7 @@ func (m *Machine) pledge(r *preemption.Request, a *preemption.Assignment) Pledge
 	if !r.Wait {
 		for _, id := range p.victims {
 			m.dying[id] |= dyingForPledge
+			m.movedRun(id)
 		}
 	}
 	m.pledges[out.Lease] = p
@@ -117,6 +119,7 @@ func (m *Machine) unpledge(t *tenant) {
 		}
 		if m.dying[id] &^= dyingForPledge; m.dying[id] == 0 {
 			delete(m.dying, id)
+			m.movedRun(id)
 		}
 	}
 }
@@ -203,6 +206,21 @@ func (m *Machine) standsOn(t *tenant, row host.Row) bool {
 		return m.table.OnlyJob(row, t.class.Job) && m.table.PortsFit(row, t.ports())
 	}
 	return !m.table.Exclusive().Has(row) && m.table.PortsFit(row, t.ports())
+}
+
+// movedRun has the search look anew at the host of a run.
+func (m *Machine) movedRun(id workload.RunID) {
+	if t := m.runs.find(id); t != nil {
+		m.search.Moved(t.row())
+	}
+}
+
+// row is where a tenant stands in the table, if it does.
+func (t *tenant) row() host.Row {
+	if t.host == nil {
+		return host.NoRow
+	}
+	return t.host.row
 }
 
 // residents shows the machine's tenants to the search.

@@ -144,3 +144,32 @@ func TestKilledNeedsNoVictim(t *testing.T) {
 	dry := c.preempt(preemption.Request{Class: c.class[1000], Count: 1, DryRun: true})
 	c.want("a dry run pledges nothing", len(dry.Pledges) == 1 && dry.Pledges[0].Lease == 0 && c.machine.Stats().Pledged == 1)
 }
+
+// TestSearchIsTold has the search look at the host before each thing that changes a run there and not its room.
+func TestSearchIsTold(t *testing.T) {
+	c := crowded(t)
+	look := func() {
+		c.handle(shard.Preempt{Epoch: c.epoch, Batch: 9, Now: 1, Requests: []preemption.Request{{Class: c.class[2000], Count: 1, Victims: &preemption.Snapshot{}}}})
+		n, _ := c.machine.SearchRemembers()
+		c.want("it is looked at", n == 1)
+	}
+	told := func(what string) {
+		_, right := c.machine.SearchRemembers()
+		c.want("the search is told that "+what, right)
+	}
+	c.say(0, workload.RunSucceeded)
+	c.handle(shard.Place{Epoch: c.epoch, Batch: 5, Requests: []shard.PlaceRequest{{Class: c.class[1000], Count: 1}}})
+	lease := c.out.Replies[0].(shard.Placed).Results[0].Assignments[0].Lease
+	look()
+	c.want("a lease is launched on", c.launch(lease, 10))
+	told("a run was launched")
+	look()
+	c.say(10, workload.RunRunning)
+	told("it runs")
+	look()
+	c.handle(shard.Kill{Epoch: c.epoch, Kills: []driver.Kill{{Run: crowdRun(10)}}})
+	told("it is dying")
+	look()
+	c.handle(shard.Assign{Epoch: shard.Epoch{Cell: 2, Shard: 2}})
+	told("another core knows of no run")
+}

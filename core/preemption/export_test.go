@@ -1,0 +1,48 @@
+package preemption
+
+import (
+	"fmt"
+
+	"github.com/paceline-sched/paceline/core/host"
+)
+
+// ServeApart is Serve without the offers that one request leaves to the next.
+func (s *Search) ServeApart(b Board, requests []Request) []Result {
+	s.begin(b)
+	results := make([]Result, len(requests))
+	var dry []*query
+	for i := range requests {
+		s.forgetStands()
+		results[i], dry = s.serveNext(&requests[i], dry)
+	}
+	undoAll(dry)
+	s.end()
+	return results
+}
+
+// CheckLooks compares what look makes of every host with what evaluate does. It reports how many hosts look judged for itself.
+func (s *Search) CheckLooks(b Board, r *Request) (judged int, err error) {
+	s.begin(b)
+	defer s.end()
+	q := s.query(r)
+	for row := range host.Row(b.Table.Rows()) {
+		if !q.rows.Eligible(row) {
+			continue
+		}
+		bound, may := q.look(row)
+		offer, fits := q.evaluate(row)
+		exact := bound.round == s.round
+		switch {
+		case fits && !may:
+			return judged, fmt.Errorf("row %d offers %+v and looks hopeless", row, offer)
+		case fits && offer.before(&bound):
+			return judged, fmt.Errorf("row %d offers %+v, more than its bound %+v", row, offer, bound)
+		case exact && (fits != may || fits && offer != bound):
+			return judged, fmt.Errorf("row %d offers %+v, %v, and is taken to offer %+v, %v", row, offer, fits, bound, may)
+		}
+		if exact {
+			judged++
+		}
+	}
+	return judged, nil
+}
