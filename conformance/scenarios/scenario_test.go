@@ -676,7 +676,10 @@ func (w *world) planPools(words []string) string {
 		fmt.Fprintf(&out, " entitled %d then %d, uses %d, over by %d then %d\n", e.Before[resource.CPU], e.After[resource.CPU], e.Usage[resource.CPU],
 			e.OverBefore[resource.CPU], e.OverAfter[resource.CPU])
 		for _, j := range e.Exposed {
-			fmt.Fprintf(&out, "  exposed: %s, %d instances with %d\n", j.Name, j.Instances, j.Usage[resource.CPU])
+			fmt.Fprintf(&out, "  exposed: %s, %d of %d instances with %d\n", j.Name, j.Going, j.Instances, j.Usage[resource.CPU])
+		}
+		if e.ExposedJobs > 0 {
+			fmt.Fprintf(&out, "  in all: %d jobs, %d runs\n", e.ExposedJobs, e.ExposedRuns)
 		}
 	}
 	return out.String()

@@ -99,10 +99,12 @@ func effectToWire(e *scheduler.PoolEffect, names *resource.Names) *pacelinev1.Po
 	if e.ID != (workload.PoolID{}) {
 		out.Id = e.ID.String()
 	}
+	out.ExposedJobs, out.ExposedRuns = count(e.ExposedJobs), count(e.ExposedRuns)
 	for i := range e.Exposed {
 		j := &e.Exposed[i]
 		out.Exposed = append(out.Exposed, &pacelinev1.ExposedJob{
 			Job: j.ID.String(), Name: j.Name, Owner: j.Owner, Priority: j.Priority, Instances: count(j.Instances), Usage: spec.FromVector(j.Usage, names),
+			Going: count(j.Going),
 		})
 	}
 	return out

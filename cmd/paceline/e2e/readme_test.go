@@ -79,6 +79,10 @@ func TestDocuments(t *testing.T) {
 	}
 	// What the documents say came of it.
 	script.WriteString("exec paceline job get /research/nightly/squares\nstdout '500/500 done'\nexec paceline job get /web/heartbeat\nstdout '5/5 healthy'\n")
+	script.WriteString("exec paceline pool describe /lab/sweeps\nstdout '^Queue: +smallest-first, back-fill easy tried shortest-first, patience 30m'\n" +
+		"exec paceline pool get /lab/students --spec\nstdout 'order: fair-user'\nstdout 'usage_half_life: 21600s'\nstdout 'user_limit:'\n" +
+		"exec paceline pool get /lab/interactive --spec\nstdout 'order: express'\nexec paceline pool get /lab/spark --spec\nstdout 'controller_percent: 25'\n" +
+		"exec paceline pool get /lab/spare --spec\nstdout 'revocable_percent: 50'\nexec paceline pool plan examples/pools/queues.yaml\nstdout 'no pool would change'\n")
 	script.WriteString("exec paceline task logs /research/nightly/squares 12\nstdout '^12 squared is 144$'\n")
 	testscript.Run(t, testscript.Params{
 		Files: []string{write(t, c.dir, "documents.txtar", script.String())},

@@ -497,7 +497,8 @@ func (c *fakePools) PlanPool(_ context.Context, r *connect.Request[pacelinev1.Pl
 			response.Effects = append(response.Effects, &pacelinev1.PoolEffect{Path: edit.Apply.GetPath(), Changed: true, EntitlementAfter: edit.Apply.GetReservation()},
 				&pacelinev1.PoolEffect{
 					Id: "p1", Path: "/default", OldPath: "/default", EntitlementBefore: amounts(4000, 8192), EntitlementAfter: amounts(200, 8192), Usage: amounts(500, 1024),
-					OverageAfter: amounts(300, 0), Exposed: []*pacelinev1.ExposedJob{{Job: "j1", Name: "batch", Owner: "ann", Priority: -1, Instances: 2, Usage: amounts(500, 1024)}},
+					OverageAfter: amounts(300, 0), Exposed: []*pacelinev1.ExposedJob{{Job: "j1", Name: "batch", Owner: "ann", Priority: -1, Instances: 2, Going: 1, Usage: amounts(500, 1024)}},
+					ExposedJobs: 3, ExposedRuns: 7,
 				})
 		case *pacelinev1.PoolEdit_Move:
 			response.Effects = append(response.Effects, &pacelinev1.PoolEffect{Id: "p2", Path: edit.Move.GetNewPath(), OldPath: edit.Move.GetPool(), Changed: true})

@@ -168,19 +168,26 @@ func (a *app) describePoolPlan(p *output.Printer, effects []*pacelinev1.PoolEffe
 		return nil
 	}
 	rows := [][]string{{"POOL", "EDIT", "RESOURCE", "USED", "ENTITLED", "WOULD BE", "OVER BY"}}
-	exposed := [][]string{{"POOL", "JOB", "OWNER", "PRIORITY", "INSTANCES", "USED"}}
+	exposed := [][]string{{"POOL", "JOB", "OWNER", "PRIORITY", "WOULD GO", "OF", "USED"}}
 	for _, e := range effects {
 		rows = append(rows, effectRows(e)...)
 		for _, j := range e.GetExposed() {
 			exposed = append(exposed, []string{
-				e.GetPath(), j.GetName(), output.OrDash(j.GetOwner()), fmt.Sprint(j.GetPriority()), fmt.Sprint(j.GetInstances()), quantities(j.GetUsage()),
+				e.GetPath(), j.GetName(), output.OrDash(j.GetOwner()), fmt.Sprint(j.GetPriority()), fmt.Sprint(j.GetGoing()), fmt.Sprint(j.GetInstances()),
+				quantities(j.GetUsage()),
 			})
+		}
+		if more := int(e.GetExposedJobs()) - len(e.GetExposed()); more > 0 {
+			exposed = append(exposed, []string{e.GetPath(), fmt.Sprintf("and %d more", more), output.Dash, output.Dash, output.Dash, output.Dash, output.Dash})
+		}
+		if e.GetExposedRuns() > 0 {
+			exposed = append(exposed, []string{e.GetPath(), "in all", output.Dash, output.Dash, fmt.Sprint(e.GetExposedRuns()), output.Dash, output.Dash})
 		}
 	}
 	if err := p.Rows(rows); err != nil {
 		return err
 	}
-	return table(p, "Would be over their entitlement, and make room first when others need it:", exposed)
+	return table(p, "Would be over their entitlement, and make room when others need it, in this order:", exposed)
 }
 
 func effectRows(e *pacelinev1.PoolEffect) (rows [][]string) {

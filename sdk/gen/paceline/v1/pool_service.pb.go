@@ -1271,8 +1271,12 @@ type PoolEffect struct {
 	OverageBefore *Quantities `protobuf:"bytes,9,opt,name=overage_before,json=overageBefore,proto3" json:"overage_before,omitempty"`
 	// By how much it would.
 	OverageAfter *Quantities `protobuf:"bytes,10,opt,name=overage_after,json=overageAfter,proto3" json:"overage_after,omitempty"`
-	// The jobs whose work would go first if room was needed for overage_after, in order, 10 at most.
-	Exposed       []*ExposedJob `protobuf:"bytes,11,rep,name=exposed,proto3" json:"exposed,omitempty"`
+	// The jobs whose work would go if room was needed for overage_after, in the order of eviction, 10 at most.
+	Exposed []*ExposedJob `protobuf:"bytes,11,rep,name=exposed,proto3" json:"exposed,omitempty"`
+	// How many such jobs there are.
+	ExposedJobs uint32 `protobuf:"varint,60,opt,name=exposed_jobs,json=exposedJobs,proto3" json:"exposed_jobs,omitempty"`
+	// How many of their runs would go.
+	ExposedRuns   uint32 `protobuf:"varint,61,opt,name=exposed_runs,json=exposedRuns,proto3" json:"exposed_runs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1384,6 +1388,20 @@ func (x *PoolEffect) GetExposed() []*ExposedJob {
 	return nil
 }
 
+func (x *PoolEffect) GetExposedJobs() uint32 {
+	if x != nil {
+		return x.ExposedJobs
+	}
+	return 0
+}
+
+func (x *PoolEffect) GetExposedRuns() uint32 {
+	if x != nil {
+		return x.ExposedRuns
+	}
+	return 0
+}
+
 // ExposedJob is a job that would be among the first to make room.
 type ExposedJob struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1398,7 +1416,9 @@ type ExposedJob struct {
 	// Its admitted and live instances.
 	Instances uint32 `protobuf:"varint,5,opt,name=instances,proto3" json:"instances,omitempty"`
 	// What those use together.
-	Usage         *Quantities `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
+	Usage *Quantities `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
+	// How many of its runs would go.
+	Going         uint32 `protobuf:"varint,60,opt,name=going,proto3" json:"going,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1473,6 +1493,13 @@ func (x *ExposedJob) GetUsage() *Quantities {
 		return x.Usage
 	}
 	return nil
+}
+
+func (x *ExposedJob) GetGoing() uint32 {
+	if x != nil {
+		return x.Going
+	}
+	return 0
 }
 
 // DeletePoolRequest asks to remove a pool.
@@ -1666,7 +1693,7 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\x06delete\x18\x03 \x01(\v2\x1e.paceline.v1.DeletePoolRequestH\x00R\x06deleteB\r\n" +
 	"\x04edit\x12\x05\xbaH\x02\b\x01\"E\n" +
 	"\x10PlanPoolResponse\x121\n" +
-	"\aeffects\x18\x01 \x03(\v2\x17.paceline.v1.PoolEffectR\aeffects\"\xed\x03\n" +
+	"\aeffects\x18\x01 \x03(\v2\x17.paceline.v1.PoolEffectR\aeffects\"\xb3\x04\n" +
 	"\n" +
 	"PoolEffect\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -1680,7 +1707,9 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\x0eoverage_before\x18\t \x01(\v2\x17.paceline.v1.QuantitiesR\roverageBefore\x12<\n" +
 	"\roverage_after\x18\n" +
 	" \x01(\v2\x17.paceline.v1.QuantitiesR\foverageAfter\x121\n" +
-	"\aexposed\x18\v \x03(\v2\x17.paceline.v1.ExposedJobR\aexposed\"\xb1\x01\n" +
+	"\aexposed\x18\v \x03(\v2\x17.paceline.v1.ExposedJobR\aexposed\x12!\n" +
+	"\fexposed_jobs\x18< \x01(\rR\vexposedJobs\x12!\n" +
+	"\fexposed_runs\x18= \x01(\rR\vexposedRuns\"\xc7\x01\n" +
 	"\n" +
 	"ExposedJob\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
@@ -1688,7 +1717,8 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x1a\n" +
 	"\bpriority\x18\x04 \x01(\x05R\bpriority\x12\x1c\n" +
 	"\tinstances\x18\x05 \x01(\rR\tinstances\x12-\n" +
-	"\x05usage\x18\x06 \x01(\v2\x17.paceline.v1.QuantitiesR\x05usage\"^\n" +
+	"\x05usage\x18\x06 \x01(\v2\x17.paceline.v1.QuantitiesR\x05usage\x12\x14\n" +
+	"\x05going\x18< \x01(\rR\x05going\"^\n" +
 	"\x11DeletePoolRequest\x12\x1e\n" +
 	"\x04pool\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x04R\x04pool\x12)\n" +
