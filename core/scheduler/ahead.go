@@ -48,10 +48,10 @@ func (s *State) pressHead(q *poolQueue, j *job) (again int64) {
 	}
 	c.askAt = s.now + int64(shortestAsk)
 	in, ending := s.headPlea(q, j)
-	if ending {
+	if ending || !s.mayPreempt() {
 		return c.askAt
 	}
-	if in == nil || s.press.tasks+in.work.tasks() > maxPledged || !s.mayPreempt() || !s.plead(in) {
+	if in == nil || s.press.tasks+in.work.tasks() > maxPledged || !s.plead(in) {
 		s.askLater(c)
 		return c.askAt
 	}

@@ -58,6 +58,7 @@ func (s *State) pledged(sh *shardState, r *shard.Pledged) {
 	}
 	delete(s.press.asked, r.Batch)
 	sh.asked = false
+	s.press.lapses = lapses{}
 	at := 0
 	for _, in := range q.list {
 		n := len(in.work.parts)
@@ -77,9 +78,7 @@ func (sh *shardState) takeBack(pledges []shard.Pledge) {
 // answered judges what a shard proposes for one piece of work: nothing of it is taken on trust.
 func (s *State) answered(sh *shardState, in *plea, results []shard.PledgeResult) {
 	if s.outlived(in.work) || !s.wanted(in.work) {
-		for n := range results {
-			sh.takeBack(results[n].Pledges)
-		}
+		s.lapse(sh, results, nil)
 		s.closePlea(in)
 		if !s.outlived(in.work) {
 			for n := range in.work.parts {
@@ -94,20 +93,11 @@ func (s *State) answered(sh *shardState, in *plea, results []shard.PledgeResult)
 		list = h.coverSome(list)
 	}
 	if len(list) == 0 || in.work.together && rest > 0 {
-		for n := range results {
-			sh.takeBack(results[n].Pledges)
-		}
+		s.lapse(sh, results, nil)
 		s.notHere(sh, in)
 		return
 	}
-	for n := range results { // of those that were not chosen
-		for m := range results[n].Pledges {
-			p := &results[n].Pledges[m]
-			if !slices.ContainsFunc(list, func(o *pledge) bool { return o.room.Lease == p.Lease }) {
-				sh.takeBack(results[n].Pledges[m : m+1])
-			}
-		}
-	}
+	s.lapse(sh, results, list)
 	s.closePlea(in)
 	s.keepPledges(sh, in, list, h)
 	h.carryOut()
@@ -143,7 +133,9 @@ func (s *State) choose(sh *shardState, h *hearing, in *plea, results []shard.Ple
 			p := &results[n].Pledges[m]
 			host := s.hosts[p.Host]
 			first := len(h.doomed)
-			if len(waiting) == 0 || host == nil || host.shard != sh || (in.work.host != nil && in.work.host != host) || !h.all(p.Victims) {
+			if len(waiting) == 0 || host == nil || host.shard != sh || (in.work.host != nil && in.work.host != host) ||
+				s.press.lapses.under(p) || !h.all(p.Victims) {
+				s.noteLapse(p)
 				continue
 			}
 			list = append(list, &pledge{class: part.class, instance: waiting[0], room: p.Assignment, admitted: !in.work.ahead, victimsAt: first})
@@ -152,6 +144,43 @@ func (s *State) choose(sh *shardState, h *hearing, in *plea, results []shard.Ple
 		rest += len(waiting)
 	}
 	return list, rest
+}
+
+// lapses are the hosts of an answer on which victims of a pledge stay that was not taken. What the shard pledged after it may rest on the room
+// that they were to leave.
+type lapses struct {
+	everywhere bool // the mates of a gang were to leave other hosts, too
+	hosts      map[workload.HostID]bool
+}
+
+func (l *lapses) under(p *shard.Pledge) bool { return l.everywhere || l.hosts[p.Host] }
+
+func (s *State) noteLapse(p *shard.Pledge) {
+	l := &s.press.lapses
+	for _, id := range p.Victims {
+		if j, lives := s.runOf(id); lives && j.gangOf(id.Instance) != nil {
+			l.everywhere = true
+		}
+	}
+	if len(p.Victims) > 0 {
+		if l.hosts == nil {
+			l.hosts = map[workload.HostID]bool{}
+		}
+		l.hosts[p.Host] = true
+	}
+}
+
+// lapse gives back what was pledged for one piece of work and is not in the list.
+func (s *State) lapse(sh *shardState, results []shard.PledgeResult, list []*pledge) {
+	for n := range results {
+		for m := range results[n].Pledges {
+			p := &results[n].Pledges[m]
+			if !slices.ContainsFunc(list, func(o *pledge) bool { return o.room.Lease == p.Lease }) {
+				s.noteLapse(p)
+				sh.takeBack(results[n].Pledges[m : m+1])
+			}
+		}
+	}
 }
 
 // all takes the victims of one pledge in, or none of them.
@@ -279,7 +308,7 @@ func (s *State) launchPledges(w *pledgedWork, list []*pledge) {
 	j := w.place.job
 	for _, p := range list {
 		if s.outlived(w.place) || j.tasks[p.instance].state != workload.InstanceAdmitted || s.hosts[p.room.Host] == nil {
-			s.dropPledges(w, true)
+			s.dropSome(w, list, true)
 			return
 		}
 	}
@@ -316,8 +345,13 @@ func (s *State) unlist(w *pledgedWork, p *pledge) {
 
 // dropPledges gives pledges up: the work went away, or those who were to make room do not. What still waits is PENDING again.
 func (s *State) dropPledges(w *pledgedWork, release bool) {
+	s.dropSome(w, slices.Clone(w.list), release)
+}
+
+// dropSome gives up some pledges: all of them where the work starts together.
+func (s *State) dropSome(w *pledgedWork, list []*pledge, release bool) {
 	j := w.place.job
-	for _, p := range slices.Clone(w.list) {
+	for _, p := range list {
 		s.unlist(w, p)
 		if release {
 			w.shard.releases = append(w.shard.releases, p.room.Lease)
@@ -368,8 +402,10 @@ func (s *State) pledgeTimedOut(id uint64) {
 func (s *State) dropPledgesOn(host workload.HostID) {
 	for _, id := range sortedKeys(s.press.works) {
 		w := s.press.works[id]
-		if slices.ContainsFunc(w.list, func(p *pledge) bool { return p.room.Host == host }) {
-			s.dropPledges(w, true)
+		lost := slices.DeleteFunc(slices.Clone(w.list), func(p *pledge) bool { return p.room.Host != host })
+		if len(lost) > 0 && w.place.together {
+			lost = slices.Clone(w.list)
 		}
+		s.dropSome(w, lost, true)
 	}
 }

@@ -28,6 +28,8 @@ const (
 	pledgePatience = 2 * time.Minute
 
 	millionths = 1_000_000 // of a run, in which the rate is counted
+	// longestRefill bounds the time that is counted at once, so that the product with the highest rate stays within an int64.
+	longestRefill = time.Hour
 )
 
 // pressure is what the cell knows of preemption in progress. None of it is stored: a restart finds the victims KILLING and the work PENDING.
@@ -36,7 +38,8 @@ type pressure struct {
 	asked   map[uint64]*question
 	works   map[uint64]*pledgedWork
 	pledges map[pledgeKey]*pledge
-	tasks   int // in all of these
+	tasks   int    // in all of these
+	lapses  lapses // of the answer that is being judged
 
 	tokens   int64 // what may be preempted at once, in millionths of a run
 	tokensAt int64
@@ -101,8 +104,14 @@ func (s *State) ask(w *placeWork) bool {
 	if !due {
 		return false
 	}
+	if !s.mayPreempt() { // that is nobody's fault, and passes
+		for n := range w.parts {
+			w.parts[n].class.askAt = s.now + int64(shortestAsk)
+		}
+		return false
+	}
 	in := &plea{work: w, claim: s.claimTo(w)}
-	if needsDomain(w.job.spec) || s.press.tasks+w.tasks() > maxPledged || !s.mayPreempt() || !s.plead(in) {
+	if needsDomain(w.job.spec) || s.press.tasks+w.tasks() > maxPledged || !s.plead(in) {
 		for n := range w.parts {
 			s.askLater(w.parts[n].class)
 		}
@@ -328,12 +337,10 @@ func sortedKeys[V any](m map[uint64]V) []uint64 {
 // mayPreempt refills what may be preempted and reports whether there is anything of it.
 func (s *State) mayPreempt() bool {
 	rate := int64(s.cfg.PreemptionsPerSecond)
-	passed := min(s.now-s.press.tokensAt, int64(time.Second)) // a second's worth is the burst
-	s.press.tokens = min(s.press.tokens+passed/1000*rate, rate*millionths)
-	s.press.tokensAt += passed / 1000 * 1000
-	if s.now-s.press.tokensAt > int64(time.Second) {
-		s.press.tokensAt = s.now
-	}
+	passed := s.now - s.press.tokensAt
+	refill := min(passed, int64(longestRefill)) / int64(time.Microsecond) * rate
+	s.press.tokens = min(s.press.tokens+refill, rate*millionths) // a second's worth is the burst
+	s.press.tokensAt = s.now - passed%int64(time.Microsecond)
 	return s.press.tokens >= millionths
 }
 
