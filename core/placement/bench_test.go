@@ -98,6 +98,27 @@ func BenchmarkScan(b *testing.B) {
 	}
 }
 
+// BenchmarkScanFull is BenchmarkScan where nine hosts in ten are full, and would be the best.
+func BenchmarkScanFull(b *testing.B) {
+	const hosts = 10_000
+	t, n := benchTable(b, hosts), placement.NewNative()
+	for row := range host.Row(hosts) {
+		if row%10 == 0 {
+			continue
+		}
+		free := t.Free(row)
+		full := placement.NewClass(workload.JobID{2}, &workload.JobSpec{Kind: workload.Batch, Template: workload.TaskTemplate{Needs: free}}, nil)
+		if err := t.Take(row, full.Occupant(0, nil)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	requests := []placement.Request{{Class: benchClass(500, workload.Placement{}), Count: 1}}
+	for b.Loop() {
+		n.Plan(t, requests)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/hosts, "ns/host")
+}
+
 // BenchmarkNewClasses measures one-task classes that were never seen before.
 func BenchmarkNewClasses(b *testing.B) {
 	t, n := benchTable(b, 10_000), placement.NewNative()

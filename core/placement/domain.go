@@ -38,9 +38,9 @@ func (s *search) regions(moving []*term) []region {
 	var list []region
 	index := map[[2]uint32]uint32{} // (number so far, next domain) -> number, level by level
 	var at []uint32                 // number -> position in list + 1
-	s.scan(func(c candidate) {
+	s.scan(func(c candidate) int64 {
 		if s.only != nil && s.only.out[s.only.anchor.counter.Domain(c.row)] {
-			return
+			return anyCost
 		}
 		number := moving[0].counter.Domain(c.row)
 		for _, x := range moving[1:] {
@@ -55,6 +55,7 @@ func (s *search) regions(moving []*term) []region {
 		}
 		r := &list[at[number]-1]
 		r.heap = append(r.heap, c)
+		return anyCost
 	})
 	for i := range list {
 		heapify(list[i].heap, candidate.less)
@@ -109,9 +110,10 @@ func (s *search) placeByDomain(r *Request) []Assignment {
 // tooSmall returns the domains whose hosts together have room for fewer than count tasks.
 func (s *search) tooSmall(anchor *term, count int) map[uint32]bool {
 	room := map[uint32]int{}
-	s.scan(func(c candidate) {
+	s.scan(func(c candidate) int64 {
 		d := anchor.counter.Domain(c.row)
 		room[d] = min(room[d]+s.times(c.row, count), count)
+		return anyCost
 	})
 	out := map[uint32]bool{}
 	for d, n := range room {
@@ -176,10 +178,11 @@ func (s *search) countable() bool { return s.local }
 // roomFor returns for how many tasks there is room, at most limit. Nothing is taken.
 func (s *search) roomFor(limit int) int {
 	total := 0
-	s.scan(func(c candidate) {
-		if total < limit {
-			total = min(total+s.times(c.row, limit), limit)
+	s.scan(func(c candidate) int64 {
+		if total = min(total+s.times(c.row, limit), limit); total == limit {
+			return noCost
 		}
+		return anyCost
 	})
 	return total
 }

@@ -81,8 +81,9 @@ func (u *unit) count() {
 	for _, s := range u.searches {
 		room := make([]int, u.domains.Len())
 		if !s.refusedAgain() {
-			s.scan(func(c candidate) {
+			s.scan(func(c candidate) int64 {
 				room[u.domains.Of(c.row)] += s.times(c.row, math.MaxInt32)
+				return anyCost
 			})
 		}
 		u.rooms = append(u.rooms, room)

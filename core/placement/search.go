@@ -119,28 +119,47 @@ func (a candidate) less(b candidate) bool {
 	return a.cost < b.cost || a.cost == b.cost && a.row < b.row
 }
 
-// scan calls found for every host with room that is statically fit, in ascending order.
+// anyCost is above every cost, noCost below.
+const (
+	anyCost = math.MaxInt64
+	noCost  = math.MinInt64
+)
+
+// scan calls found for every host with room that is statically fit, in ascending order. found returns the cost from which on it wants no more hosts,
+// which never rises: most are not worth a call.
+func (s *search) scan(found func(candidate) int64) {
+	if s.plain() && s.domain == 0 {
+		s.scanColumns(found)
+		return
+	}
+	below, domain := int64(anyCost), s.domain
+	for w := range s.know.eligible {
+		for m := s.mask(w); m != 0; m &= m - 1 {
+			row := host.Row(w*64 + bits.TrailingZeros64(m))
+			if domain != 0 && s.domains.Of(row) != domain || !s.fits(row) {
+				continue
+			}
+			if cost := s.cost(row); cost < below {
+				below = found(candidate{cost, row})
+			}
+		}
+	}
+}
+
+// scanColumns is scan where four columns say everything.
 //
 // The test of the three main conditions is one branch: each difference is negative exactly when its condition fails, and so is the bitwise or
 // of the three. Quantities are bounded by resource.MaxQuantity, so the differences cannot overflow.
-func (s *search) scan(found func(candidate)) {
-	a, b, c := s.needs[0], s.needs[1], s.needs[2]
+func (s *search) scanColumns(found func(candidate) int64) {
+	a, b, c := s.needs[0].amount, s.needs[1].amount, s.needs[2].amount
 	rows := s.table.Rows()
-	colA, colB, colC, base := a.column[:rows], b.column[:rows], c.column[:rows], s.base[:rows]
-	plain, domain := s.plain(), s.domain
+	colA, colB, colC, base := s.needs[0].column[:rows], s.needs[1].column[:rows], s.needs[2].column[:rows], s.base[:rows]
+	sign, below := s.sign, int64(anyCost)
 	for w := range s.know.eligible {
 		for m := s.mask(w); m != 0; m &= m - 1 {
 			row := w*64 + bits.TrailingZeros64(m)
-			if (colA[row]-a.amount)|(colB[row]-b.amount)|(colC[row]-c.amount) < 0 {
-				continue
-			}
-			if domain != 0 && s.domains.Of(host.Row(row)) != domain {
-				continue
-			}
-			if plain {
-				found(candidate{s.sign * base[row], host.Row(row)})
-			} else if s.fitsRest(host.Row(row)) {
-				found(candidate{s.cost(host.Row(row)), host.Row(row)})
+			if cost := sign * base[row]; cost < below && (colA[row]-a)|(colB[row]-b)|(colC[row]-c) >= 0 {
+				below = found(candidate{cost, host.Row(row)})
 			}
 		}
 	}
@@ -225,10 +244,9 @@ func (s *search) placeAll(r *Request) []Assignment {
 func (s *search) placeLocal(count int) []Assignment {
 	if count == 1 {
 		best := candidate{row: host.NoRow}
-		s.scan(func(c candidate) {
-			if best.row == host.NoRow || c.cost < best.cost {
-				best = c
-			}
+		s.scan(func(c candidate) int64 {
+			best = c
+			return c.cost
 		})
 		if best.row == host.NoRow {
 			return nil
@@ -264,17 +282,19 @@ func (s *search) closedNow(row host.Row) bool {
 func (s *search) bestOf(count int) []candidate {
 	heap := s.native.heap[:0] // the dearest on top, while it is being filled
 	worse := func(a, b candidate) bool { return b.less(a) }
-	s.scan(func(c candidate) {
+	s.scan(func(c candidate) int64 {
 		switch {
+		case len(heap)+1 < count:
+			heap = append(heap, c)
+			return anyCost
 		case len(heap) < count:
 			heap = append(heap, c)
-			if len(heap) == count {
-				heapify(heap, worse)
-			}
-		case c.cost < heap[0].cost: // rows ascend, so an equal cost loses
+			heapify(heap, worse)
+		default:
 			heap[0] = c
 			siftDown(heap, 0, worse)
 		}
+		return heap[0].cost // rows ascend, so an equal cost loses
 	})
 	s.native.heap = heap
 	heapify(heap, candidate.less)
