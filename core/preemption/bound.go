@@ -21,6 +21,9 @@ func (q *query) look(row host.Row) (offer, bool) {
 		return o, true
 	}
 	seats, tiers, gangs := q.seats(row, t)
+	if gangs { // mates of one that is gone may have been found dying just now
+		lacks = q.lacks(row, t)
+	}
 	if sums && !gangs && q.ledger != nil && q.simple(&o, seats[:len(tiers)], tiers, lacks) {
 		o.round = s.round
 		return o, o.runs > 0
@@ -153,7 +156,8 @@ func (q *query) least(o offer, t *tenancy, seats []seat, tiers []int64, gangs bo
 	return o, true
 }
 
-// seats lists who may be taken on a host, in order, with their tiers, and says whether there are gangs among them. It holds until the next call.
+// seats lists who may be taken on a host, in order, with their tiers, and says whether there are gangs on it, be it one that is gone. Without gangs
+// the seats have their owners. It holds until the next call.
 func (q *query) seats(row host.Row, t *tenancy) (seats []seat, tiers []int64, gangs bool) {
 	s := q.search
 	if q.ledger != nil {
@@ -161,12 +165,12 @@ func (q *query) seats(row host.Row, t *tenancy) (seats []seat, tiers []int64, ga
 			return t.seats, tiers, false
 		}
 	}
+	gangs = q.ledger != nil
 	s.candidates(row, q.ledger)
 	seats, tiers = s.scratch[:0], s.tiers[:0]
 	for i := range t.order {
 		c := &t.order[i]
 		seats, tiers = append(seats, seat{started: c.started, needs: c.needs, run: c.run}), append(tiers, c.tier)
-		gangs = gangs || c.gang
 	}
 	s.scratch, s.tiers = seats, tiers
 	return seats, tiers, gangs

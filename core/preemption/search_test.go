@@ -199,6 +199,21 @@ func TestSearchPicks(t *testing.T) {
 }
 
 // TestSearchWaits asks for room that comes free by itself: nobody has to be ended, and a service never ends.
+// TestSearchAfterGang has a host with a mate of a gang that an earlier request took, beside work that must not go.
+func TestSearchAfterGang(t *testing.T) {
+	s := built(t, 2, 6, []stand{{9, 0, 2, 5}, {9, 1, 2, 5}, {1, 0, 4, 10}, {1, 1, 2, 10}, {2, 1, 2, 10}},
+		gang(1, 0, 2, 6), preemption.Job{ID: jobID(2), Rank: 1, Allow: 1, Pool: -1})
+	ask := func(cpu int64) preemption.Request {
+		return preemption.Request{Class: wishes{cpu: cpu, kind: workload.Batch}.class(jobID(8)), Count: 1, Victims: s.snap}
+	}
+	first := ask(3)
+	first.Host = s.hosts[0].ID // the other host is not looked at before the gang is gone
+	got := victims(serve(s, first, ask(4)))
+	if want := []string{"0:[2]", "1:[4]"}; !slices.Equal(got, want) {
+		t.Errorf("%v; want %v", got, want)
+	}
+}
+
 func TestSearchWaits(t *testing.T) {
 	t.Parallel()
 	s := built(t, 3, 4, []stand{{1, 0, 4, 10}, {1, 1, 4, 20}, {2, 2, 4, 1}})

@@ -275,6 +275,10 @@ func (h *hearing) cover(list []*pledge) bool {
 			h.letOff(n)
 		}
 	}
+	if len(list) > 1 && !w.together && int64(h.count())*millionths > s.press.tokens { // the rate: fewer tasks take fewer
+		h.forget(first)
+		return false
+	}
 	return true
 }
 

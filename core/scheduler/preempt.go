@@ -349,11 +349,15 @@ func (h *hearing) affordable() bool {
 	if !h.state.mayPreempt() {
 		return false
 	}
-	runs := 0
+	return h.in.work.together || h.state.press.tokens >= int64(h.count()+1)*millionths
+}
+
+// count is how many runs were heard and may go.
+func (h *hearing) count() (runs int) {
 	for _, d := range h.doomed {
 		runs += d.runs
 	}
-	return h.in.work.together || h.state.press.tokens >= int64(runs+1)*millionths
+	return runs
 }
 
 // spend notes runs that were preempted. One pledge, or the start of a gang, may take more than there is; then nobody else is preempted until
