@@ -134,7 +134,7 @@ func (w *world) command(f []string) string {
 		return w.why(args.word(w, 0))
 	case "stop", "delete", "restart", "drain", "undrain", "pool", "delete-pool", "move-pool":
 		return w.mutate(f[0], args)
-	case "jobs", "tasks", "pools", "hosts", "ledgers", "clusters", "owners", "explain", "changes", "gangs":
+	case "jobs", "tasks", "pools", "hosts", "ledgers", "clusters", "owners", "explain", "changes", "gangs", "waiting":
 		return w.show(f[0], args)
 	}
 	w.fatal(fmt.Sprintf("unknown command %q", f[0]))

@@ -31,6 +31,8 @@ func (w *world) show(what string, a arguments) string {
 		return w.showGangs(a.word(w, 0))
 	case "explain":
 		return w.showExplanation(a.word(w, 0))
+	case "waiting":
+		return w.waiting(a.word(w, 0), int(a.number(w, "rows", 20)))
 	}
 	return w.showChanges()
 }

@@ -208,6 +208,7 @@ func (w *world) check() {
 	if got := w.state.Image(); !sameImage(got, w.image) {
 		w.fatal(fmt.Sprintf("the groups do not give the state:\n%s", imageDifference(got, w.image)))
 	}
+	w.checkWaiting()
 	reader := w.state.Reader()
 	onClusters := map[string]resource.Vector{}
 	charged, revocable, owners := map[string]resource.Vector{}, map[string]resource.Vector{}, map[string]resource.Vector{}

@@ -2,7 +2,6 @@ package admission
 
 import (
 	"math"
-	"math/bits"
 
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
@@ -100,7 +99,7 @@ func (q *Queue) Admit(grants []Grant, room *Room, limit int) ([]Grant, Outcome) 
 
 // walk goes through the queue, and then through the candidates for back-fill if they have an order of their own.
 func (q *Queue) walk(w *walk) {
-	if !w.through(&q.main) && w.turns && !w.answered {
+	if !w.through(&q.main) && w.turns {
 		w.turns = false
 		w.through(&q.candidates)
 	}
@@ -112,55 +111,6 @@ func (q *Queue) unseen(w *walk) int {
 		return q.Len() - w.out.Visited
 	}
 	return q.Len() - rankOf(q.main.root, w.stoppedAt)
-}
-
-// Verdict is what Explain says of a job.
-type Verdict uint8
-
-// The verdicts.
-const (
-	Admissible Verdict = iota // all its tasks would start now
-	First                     // first in line for a kind of which too little is free
-	Behind                    // needs a kind for which an earlier job waits, or would delay the first in line
-	OutOfReach                // needs more than the pool could give with all its preemptible work gone
-	NotReached                // too many jobs before it: MaxVisits
-)
-
-func (v Verdict) String() string {
-	return [...]string{"admissible", "first in line", "behind", "out of reach", "not reached"}[min(v, NotReached)]
-}
-
-// Standing explains where a job stands in its queue.
-type Standing struct {
-	Ahead   int // jobs before it
-	Verdict Verdict
-	Tasks   int // that would start now
-	// The kind that decides, with First, Behind and OutOfReach, and where it is short.
-	Kind    resource.Kind
-	Account Account
-	// Need is what the next unit takes of Kind; Has is what there is, free with First and in all with OutOfReach.
-	Need, Has int64
-	// Spare is the part of Need that stays free for short work, with First in the express order.
-	Spare int64
-	// Start is when the first in line starts at the latest if all run times are right, with First and back-fill. 0: nobody knows.
-	Start int64
-}
-
-// Explain says what Admit would do for one job, without limit. It costs as much as Admit.
-func (q *Queue) Explain(job workload.JobID, room *Room) (Standing, bool) {
-	it := q.byJob[job]
-	if it == nil {
-		return Standing{}, false
-	}
-	w := q.newWalk(room, math.MaxInt)
-	w.asked = it
-	w.standing.Verdict = NotReached
-	if q.walk(&w); w.out.Stop != StopBound && !w.answered {
-		w.look(it, math.MaxInt)
-	}
-	s := w.standing
-	s.Ahead = q.main.ahead(it, room.Shares, room.Now)
-	return s, true
 }
 
 // Left is what the walk has left for an entry when it comes to it. It is negative where more is used than there is, and math.MaxInt64 where
@@ -181,9 +131,7 @@ func (q *Queue) LeftFor(job workload.JobID, room *Room) (Left, bool) {
 	}
 	w := q.newWalk(room, math.MaxInt)
 	w.asked = it
-	if q.walk(&w); w.out.Stop != StopBound && !w.answered {
-		w.look(it, math.MaxInt)
-	}
+	q.walk(&w)
 	return w.left, w.isFirst
 }
 
@@ -273,11 +221,10 @@ type walk struct {
 	head   reservation
 	passed int // nodes of which back-fill looked at the subtree
 
-	asked    *item // by Explain
-	answered bool
-	standing Standing
-	left     Left // for who is asked for
-	isFirst  bool // left holds
+	asked   *item   // by LeftFor
+	left    Left    // for who is asked for
+	isFirst bool    // left holds
+	survey  *Survey // what it finds is noted here; nil: it is not
 }
 
 func (q *Queue) newWalk(room *Room, limit int) walk {
@@ -347,9 +294,8 @@ func (w *walk) run(v *view, n *node) bool {
 	if !w.run(v, n.left) {
 		return false
 	}
-	if w.asked != nil && !n.before(w.asked.nodes[v.slot]) {
-		w.look(w.asked, math.MaxInt)
-		return false
+	if w.survey != nil {
+		w.survey.pass(n, v)
 	}
 	if w.mayLook(n.item) {
 		if w.over(n) {
@@ -391,9 +337,8 @@ func (w *walk) look(it *item, limit int) Standing {
 	if s.Verdict == OutOfReach {
 		w.out.OutOfReach++
 	}
-	if it == w.asked {
-		s.Tasks += w.standing.Tasks // in earlier turns
-		w.answered, w.standing = true, s
+	if w.survey != nil {
+		w.survey.note(it, &s)
 	}
 	return s
 }
@@ -401,16 +346,8 @@ func (w *walk) look(it *item, limit int) Standing {
 // try grants what fits of one entry, up to a limit, and keeps room for its next unit if something remains.
 func (w *walk) try(it *item, limit int) Standing {
 	e := &it.entry
-	waits := w.waitsFor(it)
-	if s, out := w.outOfReach(it); out {
+	if s, out := w.outOfReach(e, it.owner); out {
 		return s
-	}
-	if behind := it.needs & w.closed; behind != 0 {
-		bit := bits.TrailingZeros64(uint64(behind))
-		return Standing{Verdict: Behind, Kind: resource.Kind(bit % resource.MaxKinds), Account: accountOf(bit)}
-	}
-	if waits != 0 {
-		return Standing{Verdict: Behind, Kind: resource.Kind(bits.TrailingZeros64(uint64(waits))), Account: OfOwner}
 	}
 	if it == w.asked {
 		w.leave(it)
@@ -465,8 +402,7 @@ func (w *walk) fit(it *item, limit int) int {
 func (w *walk) bounds(o *owner) bool { return w.ownerBound != nil && o.bounded }
 
 // outOfReach reports an entry whose unit can never fit into what the pool has.
-func (w *walk) outOfReach(it *item) (Standing, bool) {
-	e := &it.entry
+func (w *walk) outOfReach(e *Entry, o *owner) (Standing, bool) {
 	reach := &w.preemptible
 	if e.NonPreemptible {
 		reach = &w.ceiling
@@ -478,8 +414,8 @@ func (w *walk) outOfReach(it *item) (Standing, bool) {
 		}
 		s := Standing{Verdict: OutOfReach, Kind: resource.Kind(k), Need: need, Has: reach[k]}
 		switch {
-		case w.bounds(it.owner) && need > it.owner.bound.Limit[k]:
-			s.Account, s.Has = OfOwner, it.owner.bound.Limit[k]
+		case w.bounds(o) && need > o.bound.Limit[k]:
+			s.Account, s.Has = OfOwner, o.bound.Limit[k]
 		case e.Controller && need > w.controllers.Limit[k]:
 			s.Account, s.Has = OfControllers, w.controllers.Limit[k]
 		case e.NonPreemptible && need > w.guaranteed[k]:
@@ -546,7 +482,7 @@ func (w *walk) wait(it *item, unit int) Standing {
 		}
 	}
 	if w.phase == backfilling {
-		return w.behindHead(it, &need)
+		return w.behindHead(e, &need)
 	}
 	w.note(e)
 	if w.out.Head == (Head{}) {

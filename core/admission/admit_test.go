@@ -147,6 +147,7 @@ func TestWalkBound(t *testing.T) {
 	for i := range entries {
 		entries[i] = tasks(1, needs(11, 0)) // out of reach
 	}
+	entries[len(entries)-1] = tasks(1, needs(1, 0))
 	q := queue(t, entries...)
 	room := admission.Room{Entitlement: needs(10, 0)}
 	_, out := q.Admit(nil, &room, noLimit)
@@ -154,7 +155,10 @@ func TestWalkBound(t *testing.T) {
 	if out != want {
 		t.Errorf("outcome %+v, want %+v", out, want)
 	}
-	if s, _ := q.Explain(jobID(admission.MaxVisits+1), &room); s.Verdict != admission.NotReached || s.Ahead != admission.MaxVisits+1 {
+	if s, _ := q.Explain(jobID(admission.MaxVisits+1), &room); s.Verdict != admission.OutOfReach || s.Ahead != admission.MaxVisits+1 {
+		t.Errorf("standing %+v, want out of reach", s)
+	}
+	if s, _ := q.Explain(jobID(admission.MaxVisits+2), &room); s.Verdict != admission.NotReached || s.Ahead != admission.MaxVisits+2 {
 		t.Errorf("standing %+v, want not reached", s)
 	}
 	blocked := admission.Room{Entitlement: needs(20, 0), Usage: needs(20, 0), NonPreemptibleUsage: needs(20, 0)}

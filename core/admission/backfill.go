@@ -109,18 +109,18 @@ func shortage(free, need *accounts) Standing {
 }
 
 // behindHead is where an entry stands that cannot be filled back now.
-func (w *walk) behindHead(it *item, need *resource.Vector) Standing {
+func (w *walk) behindHead(e *Entry, need *resource.Vector) Standing {
 	free := accounts{w.entitlement, w.reservation}
-	if !w.endsInTime(&it.entry) {
+	if !w.endsInTime(e) {
 		free.entitlement = free.entitlement.Min(w.head.extra.entitlement)
 		free.reservation = free.reservation.Min(w.head.extra.reservation)
 	}
 	needed := accounts{entitlement: *need}
-	if it.entry.NonPreemptible {
+	if e.NonPreemptible {
 		needed.reservation = *need
 	}
 	if w.queue.policy.Order == respool.OrderExpress {
-		needed.entitlement = needed.entitlement.Add(w.expressRoom(&it.entry))
+		needed.entitlement = needed.entitlement.Add(w.expressRoom(e))
 	}
 	s := shortage(&free, &needed)
 	return Standing{Verdict: Behind, Kind: s.Kind, Account: s.Account}

@@ -50,6 +50,8 @@ var rules = map[string]rule{
 	pacelinev1connect.PoolServiceMovePoolProcedure:   {auth.Operator, inPool},
 	pacelinev1connect.PoolServicePlanPoolProcedure:   {auth.Operator, inPool},
 	pacelinev1connect.PoolServiceDeletePoolProcedure: {auth.Operator, inPool},
+	// Whoever may see some pools is told of these.
+	pacelinev1connect.PoolServiceExplainPoolProcedure: {auth.Viewer, somewhere},
 
 	pacelinev1connect.UsageServiceGetUsageProcedure:     {auth.Viewer, inPool},
 	pacelinev1connect.UsageServiceListJobUsageProcedure: {auth.Viewer, somewhere},

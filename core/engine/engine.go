@@ -45,6 +45,7 @@ const (
 	maxAttaches      = 16          // shards that wait to be attached; one more makes its caller wait
 	retryAfter       = time.Second // advice to callers that found a queue full
 	cellPeriod       = 5 * time.Second
+	maxMeasuredPools = 50 // top pools that have series of their own; others count together
 )
 
 // Errors that callers branch on.

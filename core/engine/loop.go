@@ -172,6 +172,11 @@ func (e *Engine) tellCell() {
 			c.Ready++
 		}
 	}
+	for _, top := range e.state.Reader().WaitingByReason(maxMeasuredPools) {
+		for kind := scheduler.PendingKind(1); int(kind) < len(top.Tasks); kind++ {
+			c.Waiting = append(c.Waiting, telemetry.Waiting{Pool: top.Pool, Reason: kind.Label(), Instances: top.Tasks[kind]})
+		}
+	}
 	e.config.Trace.CellSeen(c)
 }
 

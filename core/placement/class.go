@@ -214,3 +214,30 @@ func (c *Class) deviceCount() int64 {
 	gpu := max(c.Needs[resource.GPU], 0)
 	return (gpu + host.DeviceMilli - 1) / host.DeviceMilli
 }
+
+// Shape is the content hash of what decides where a task may run: its needs and hard constraints. Classes that differ in their labels, their
+// strategy or their preferences alone have the same.
+func (c *Class) Shape() (shape [16]byte) {
+	b := []byte{contentVersion}
+	for _, q := range c.Needs {
+		b = binary.AppendVarint(b, q)
+	}
+	p := &c.Placement
+	b = appendList(b, c.GPUModels, appendString)
+	b = appendList(b, c.Ports, binary.BigEndian.AppendUint16)
+	b = appendList(b, p.Constraints, appendConstraint)
+	for i := range p.Affinities {
+		if p.Affinities[i].Weight == 0 {
+			b = appendAffinity(append(b, 1), p.Affinities[i])
+		}
+	}
+	b = append(b, 0)
+	for i := range p.Spreads {
+		if p.Spreads[i].MaxSkew > 0 {
+			b = appendSpread(append(b, 1), p.Spreads[i])
+		}
+	}
+	b = appendString(appendBool(append(b, 0), p.Exclusive), p.HostPool)
+	sum := sha256.Sum256(appendList(b, p.Clusters, appendString))
+	return [16]byte(sum[:16])
+}

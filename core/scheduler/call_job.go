@@ -5,12 +5,8 @@ import (
 	"slices"
 
 	"github.com/paceline-sched/paceline/core/resource"
-	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
 )
-
-// MaxGang bounds the members of one gang: they are placed in one request.
-const MaxGang = shard.MaxBatch
 
 func (s *State) submitJob(caller Caller, cmd *SubmitJob) (Answer, *Error) {
 	if cmd.Idempotency != nil {

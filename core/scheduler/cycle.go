@@ -21,6 +21,9 @@ func (s *State) cycle() {
 	}
 	s.dispatch()
 	s.sendPleas()
+	if len(s.census.uncounted) > maxUncounted {
+		s.countWaiting()
+	}
 }
 
 // stir marks a pool whose head may have become admissible.
@@ -38,6 +41,7 @@ func (s *State) enroll() {
 		s.moved = nil
 		for _, j := range moved {
 			j.isMoved = false
+			s.miscounted(j)
 			if s.jobs[j.ID] != j {
 				s.pending -= j.counted
 				j.counted = 0

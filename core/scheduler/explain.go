@@ -111,31 +111,20 @@ func (s *State) whyWaiting(c *jobClass) []PendingReason {
 	if waiting == 0 {
 		return nil
 	}
-	if window, bounded := j.window(); bounded {
-		free := max(int(window), 0)
-		if g := c.gang; g != nil && !g.growing() { // it starts whole or not at all
-			if free >= int(g.Min) {
-				free = waiting
-			} else {
-				free = 0
-			}
-		}
-		if free < waiting {
-			rest := PendingReason{
-				Kind: PendingWindow, Instances: waiting - free,
-				Message: fmt.Sprintf("max_running lets %s live at once", plural(int(j.spec.MaxRunning), "instance")),
-			}
-			if free == 0 {
-				return []PendingReason{rest}
-			}
-			r := s.whyClass(c)
-			r.Instances = free
-			return []PendingReason{r, rest}
-		}
+	var list []PendingReason
+	within := int(c.withinWindow())
+	if within > 0 {
+		r := s.whyClass(c)
+		r.Instances = within
+		list = append(list, r)
 	}
-	r := s.whyClass(c)
-	r.Instances = waiting
-	return []PendingReason{r}
+	if within < waiting {
+		list = append(list, PendingReason{
+			Kind: PendingWindow, Instances: waiting - within,
+			Message: fmt.Sprintf("max_running lets %s live at once", plural(int(j.spec.MaxRunning), "instance")),
+		})
+	}
+	return list
 }
 
 // whyClass finds the one reason that holds a class up now.
@@ -144,18 +133,17 @@ func (s *State) whyClass(c *jobClass) PendingReason {
 	if !s.anyReady(c) {
 		return PendingReason{Kind: PendingNoShard, Message: "no cluster that it may use is ready: " + s.shardTrouble(c)}
 	}
-	if c.promised > 0 {
+	switch state := c.state(); state {
+	case waitsPromised:
 		why, _ := s.whyPledged(j, false)
-		return PendingReason{Kind: PendingBeingPlaced, Message: why}
-	}
-	switch {
-	case c.held:
-		return PendingReason{Kind: PendingBackoff, NotBefore: c.retryAt, Message: "its gang failed and waits before it is tried again"}
-	case c.blocked:
-		return whyRefused(&c.refusal, c.neverFits)
-	}
-	if c.gang != nil && c.gang.finishing() {
-		return PendingReason{Kind: PendingQueue, Message: "its gang is finishing, as a member has succeeded: nobody joins any more"}
+		return PendingReason{Kind: state.kind(), Message: why}
+	case waitsHeld:
+		return PendingReason{Kind: state.kind(), NotBefore: c.retryAt, Message: "its gang failed and waits before it is tried again"}
+	case waitsRefused, waitsNever:
+		return whyRefused(&c.refusal, state == waitsNever)
+	case waitsFinished:
+		return PendingReason{Kind: state.kind(), Message: "its gang is finishing, as a member has succeeded: nobody joins any more"}
+	default: // in the queue, or to be
 	}
 	q := s.queueOf(j.spec)
 	room, ok := s.room(q)
@@ -168,7 +156,8 @@ func (s *State) whyClass(c *jobClass) PendingReason {
 
 // whyQueued puts a standing in the pool's queue into words.
 func (s *State) whyQueued(j *job, st admission.Standing) PendingReason {
-	kind, what := accountOf(j.spec, st.Account)
+	kind := s.standingKind(j.spec, &st)
+	_, what := accountOf(j.spec, st.Account)
 	r := PendingReason{Kind: kind, Resource: s.names.Name(st.Kind), Needed: st.Need, Available: max(st.Has, 0), Position: st.Ahead}
 	pool := s.poolPath(j.spec.Pool)
 	switch st.Verdict {
@@ -182,22 +171,22 @@ func (s *State) whyQueued(j *job, st admission.Standing) PendingReason {
 		r.Message = fmt.Sprintf("needs %s, and the whole %s of pool %s is %s", s.names.Amount(st.Kind, r.Needed), what, pool,
 			s.names.Figure(st.Kind, r.Available))
 		if has := s.capacity[st.Kind]; has < st.Need {
-			r.Kind, r.Available = PendingNeverFits, has
+			r.Available = has
 			r.Message = fmt.Sprintf("needs %s, and all hosts of the cell together have %s", s.names.Amount(st.Kind, r.Needed), s.names.Figure(st.Kind, has))
 			if r.Hosts = s.tooSmall(&j.offered.class.Needs); r.Hosts.NeverFits {
 				r.Message += "; " + describeRefusal(&r.Hosts, true)
 			}
 		}
 	case admission.Behind:
-		r = PendingReason{Kind: PendingQueue, Resource: s.names.Name(st.Kind), Position: st.Ahead}
+		r = PendingReason{Kind: kind, Resource: s.names.Name(st.Kind), Position: st.Ahead}
 		r.Message = fmt.Sprintf("%s ahead of it, and one of them waits for %s too", ahead(st.Ahead, pool), s.names.Noun(st.Kind))
 		if st.Account == admission.OfOwner || st.Account == admission.OfControllers {
-			r.Kind, r.Message = kind, fmt.Sprintf("an earlier job waits for %s of the %s of pool %s too", s.names.Noun(st.Kind), what, pool)
+			r.Message = fmt.Sprintf("another job waits for %s of the %s of pool %s too", s.names.Noun(st.Kind), what, pool)
 		}
 	case admission.NotReached:
-		r = PendingReason{Kind: PendingQueue, Position: st.Ahead, Message: ahead(st.Ahead, pool) + " ahead of it"}
+		r = PendingReason{Kind: kind, Position: st.Ahead, Message: ahead(st.Ahead, pool) + " ahead of it"}
 	case admission.Admissible:
-		r = PendingReason{Kind: PendingBeingPlaced, Message: "it is next to be admitted"}
+		r = PendingReason{Kind: kind, Message: "it is next to be admitted"}
 	}
 	return r
 }
@@ -232,11 +221,10 @@ func whyRefused(refusal *placement.Reasons, never bool) PendingReason {
 	if refusal.Hosts == 0 {
 		return PendingReason{Kind: PendingPlacement, Message: "the clusters that it may use have no host to look at, or gave no answer; they are asked again"}
 	}
-	r := PendingReason{Kind: PendingPlacement, Hosts: *refusal}
+	r := PendingReason{Kind: PendingPlacement, Hosts: *refusal, Message: describeRefusal(refusal, never)}
 	if never {
 		r.Kind = PendingNeverFits
 	}
-	r.Message = describeRefusal(refusal, never)
 	return r
 }
 

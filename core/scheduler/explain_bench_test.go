@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"testing"
 	"time"
 
@@ -50,4 +51,41 @@ func BenchmarkExplain(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkExplainPools asks why a million tasks wait, in 1,000 classes: those of 1,000 jobs, and those of 200,000 jobs of five tasks. All of it is
+// time of the cell's loop.
+func BenchmarkExplainPools(b *testing.B) {
+	for _, jobs := range []int{1000, 200_000} {
+		c := newStepRig(b, 10)
+		c.stay = true
+		for n := range jobs {
+			c.submit(uint32(1_000_000 / jobs))
+			call, _ := c.events[len(c.events)-1].(scheduler.Call)
+			job, _ := call.Command.(scheduler.SubmitJob)
+			job.Spec.Template.Needs[resource.Memory] += int64(n % 1000)
+		}
+		for range 100 {
+			c.round()
+		}
+		var pools []workload.PoolID
+		for _, p := range c.state.Reader().Pools("/") {
+			pools = append(pools, p.Pool.ID)
+		}
+		if cell := c.state.Reader().Cell(); cell.Pending < 990_000 {
+			b.Fatalf("%d instances wait", cell.Pending)
+		}
+		b.Run(fmt.Sprintf("explain/jobs=%d", jobs), func(b *testing.B) {
+			for b.Loop() {
+				if e := c.state.Reader().ExplainPools(pools, 20); e.Tasks < 990_000 || len(e.Rows) != 20 || e.MoreRows < 900 {
+					b.Fatalf("%d tasks wait in %d and %d rows", e.Tasks, len(e.Rows), e.MoreRows)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("measure/jobs=%d", jobs), func(b *testing.B) {
+			for b.Loop() {
+				c.state.Reader().WaitingByReason(50)
+			}
+		})
+	}
 }

@@ -128,6 +128,14 @@ type variant struct {
 	without string
 }
 
+// restrictions names what a job asks for beside quantities.
+func restrictions(spec *workload.JobSpec) (list []string) {
+	for _, v := range variants(spec)[1:] {
+		list = append(list, v.without)
+	}
+	return list
+}
+
 // variants lists a spec as it is, and without each of its restrictions, at most maxProbes in all.
 func variants(spec *workload.JobSpec) []variant {
 	list := []variant{{spec: spec}}

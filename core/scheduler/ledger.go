@@ -42,6 +42,10 @@ type poolQueue struct {
 	shares   *admission.Usage // where owners take turns
 	halfLife time.Duration    // of shares
 	wakes    int64            // when its next timer fires; 0: none does
+
+	waits       map[waitKey]*waitGroup
+	waitList    []*waitGroup // the same, in no order that means anything
+	waitingJobs int          // that are in any of them
 }
 
 // partKey says whose demand is bounded together: an owner's, and that of work which may use the same clusters only.
@@ -350,9 +354,6 @@ type OwnerUsage struct {
 	Bounded bool
 	Bound   respool.Bound // when Bounded
 }
-
-// MaxPoolOwners bounds the owners that PoolOwners lists.
-const MaxPoolOwners = 1000
 
 // PoolOwners lists those whose ordinary work uses something of a pool, by name.
 func (r Reader) PoolOwners(id workload.PoolID) []OwnerUsage {

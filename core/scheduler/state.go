@@ -29,8 +29,15 @@ const (
 	// MaxPlanVictims bounds the runs that a plan names of those that would make room, and MaxExposed the jobs that a plan of pools lists of one pool.
 	MaxPlanVictims = 10
 	MaxExposed     = 10
-	// PlanTimeout is how long a plan may wait for shards before its caller gives up on it.
+	// PlanTimeout is how long a plan or an explanation may wait for shards before its caller gives up on it.
 	PlanTimeout = 10 * time.Second
+	// MaxPoolOwners bounds the owners that PoolOwners lists.
+	MaxPoolOwners = 1000
+	// MaxWaitRows bounds the groups that an explanation of pools lists, and MaxWaitHeads the queues whose heads it lists.
+	MaxWaitRows  = 100
+	MaxWaitHeads = 10
+	// MaxGang bounds the members of one gang: they are placed in one request.
+	MaxGang = shard.MaxBatch
 	// ChangesKept is how many groups the event log holds; a watcher further behind has to list again.
 	ChangesKept = 1 << 16
 
@@ -166,6 +173,7 @@ type State struct {
 
 	sweeping []*job // jobs with a sweep to go on with
 	moved    []*job // jobs whose waiting work changed in this Step
+	census   census
 
 	// What a refused class compares with what it saw: is there anything new for it?
 	freed     uint64 // grows when a run ends
@@ -224,6 +232,9 @@ type job struct {
 	spelled    spelled
 	planned    bool // made for a plan alone: it has classes and no instances
 
+	waits     []*waitMember // one for each group of the census that it is in
+	uncounted bool          // in census.uncounted
+
 	older, newer *job // of the same name
 }
 
@@ -243,9 +254,11 @@ type jobClass struct {
 	members []uint32 // of classes above 0, sorted
 	// waiting loners are fresh.. (class 0: every instance from fresh on that no other class owns) and returned, in order of return. A gang's
 	// members are looked for by rank.
-	fresh    uint32
-	returned []uint32
-	waiting  uint32 // PENDING instances of the class
+	fresh                uint32
+	returned             []uint32
+	waiting              uint32      // PENDING instances of the class
+	admitted, backingOff uint32      // likewise
+	member               *waitMember // of the census; nil: of none so far
 	// What its runs hold in time: of ended ones, how many live, and the live ones' beginnings after the job's creation, together.
 	heldMillis, liveRuns, begunMillis int64
 	named                             map[string]int64 // its needs by name, once launched

@@ -152,6 +152,7 @@ func (s *State) eraseJob(j *job) {
 	s.dropName(j)
 	s.dropFromOrder(j)
 	s.leaveQueue(j)
+	s.miscounted(j)
 	s.daemons = slices.DeleteFunc(s.daemons, func(d *job) bool { return d == j })
 	j.tasks, j.classes, j.daemonHome = nil, nil, nil // its deadline may be months away and still holds the job
 }

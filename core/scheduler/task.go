@@ -216,15 +216,24 @@ func (s *State) set(j *job, i uint32, state workload.InstanceState, run workload
 func (c *jobClass) moved(from, to workload.InstanceState) {
 	c.job.byState[from]--
 	c.job.byState[to]++
-	if from == workload.InstancePending {
-		c.waiting--
-	}
-	if to == workload.InstancePending {
-		c.waiting++
-	}
+	c.countWaiting(from, ^uint32(0))
+	c.countWaiting(to, 1)
 	if c.gang != nil {
 		c.gang.byState[from]--
 		c.gang.byState[to]++
+	}
+}
+
+// countWaiting adds to what the class has of a state in which an instance waits.
+func (c *jobClass) countWaiting(state workload.InstanceState, n uint32) {
+	switch state {
+	case workload.InstancePending:
+		c.waiting += n
+	case workload.InstanceAdmitted:
+		c.admitted += n
+	case workload.InstanceBackingOff:
+		c.backingOff += n
+	default: // it runs, or has ended
 	}
 }
 
@@ -302,6 +311,7 @@ func (s *State) setHome(t *task, h *hostState) {
 
 // touch notes that the job's waiting work may have changed, for the cycle of this Step.
 func (s *State) touch(j *job) {
+	s.miscounted(j)
 	if !j.isMoved {
 		j.isMoved = true
 		s.moved = append(s.moved, j)

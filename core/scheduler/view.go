@@ -151,6 +151,14 @@ func (k PendingKind) String() string {
 	return names[k]
 }
 
+// Label names a kind for metrics, as the command line does.
+func (k PendingKind) Label() string {
+	return [numPendingKinds]string{
+		"", "no-cluster", "never-fits", "backing-off", "reservation", "entitlement", "queue", "placement", "window", "being-placed", "no-matching-host",
+		"user-limit", "controller-limit", "slack",
+	}[k]
+}
+
 // PendingReason says why Instances of a job wait.
 type PendingReason struct {
 	Kind      PendingKind

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"net/http"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -119,6 +120,8 @@ func (m *Metrics) registerCell() {
 	}
 	capacity := vector("paceline_capacity", "What all hosts have, in the unit of the resource.")
 	used := vector("paceline_used", "What live runs hold of it.")
+	waiting := newWaitingGauge()
+	m.registry.MustRegister(waiting)
 	m.trace.CellSeen = func(c Cell) {
 		revision.Set(float64(c.Revision))
 		jobs.Set(float64(c.Jobs))
@@ -135,6 +138,36 @@ func (m *Metrics) registerCell() {
 		for name, q := range c.Used {
 			used.WithLabelValues(name).Set(float64(q))
 		}
+		waiting.seen.Store(&c.Waiting)
+	}
+}
+
+// waitingGauge shows the last count as a whole, so that pools which are gone leave nothing behind.
+type waitingGauge struct {
+	desc *prometheus.Desc
+	seen atomic.Pointer[[]Waiting]
+}
+
+func newWaitingGauge() *waitingGauge {
+	return &waitingGauge{desc: prometheus.NewDesc("paceline_waiting_instances",
+		"Instances that are pending, admitted or backing off, by top pool and by the first reason that holds them up.", []string{"pool", "reason"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (g *waitingGauge) Describe(to chan<- *prometheus.Desc) { to <- g.desc }
+
+// Collect implements prometheus.Collector.
+func (g *waitingGauge) Collect(to chan<- prometheus.Metric) {
+	seen := g.seen.Load()
+	if seen == nil {
+		return
+	}
+	for _, w := range *seen {
+		pool := w.Pool
+		if pool == "" {
+			pool = "others"
+		}
+		to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(w.Instances), pool, w.Reason)
 	}
 }
 

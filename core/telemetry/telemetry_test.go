@@ -20,7 +20,10 @@ func TestMetricsFollowTrace(t *testing.T) {
 	trace.CallDone(telemetry.Call{Method: "S/M", Code: "ok", Duration: time.Second})
 	trace.CommitDone(telemetry.Commit{Groups: 3})
 	trace.CommitDone(telemetry.Commit{Groups: 5, Err: errors.New("disk")})
-	trace.CellSeen(telemetry.Cell{Revision: 7, Capacity: map[string]int64{"cpu_milli": 4000}})
+	trace.CellSeen(telemetry.Cell{Waiting: []telemetry.Waiting{{Pool: "/gone", Reason: "queue", Instances: 1}}})
+	trace.CellSeen(telemetry.Cell{Revision: 7, Capacity: map[string]int64{"cpu_milli": 4000}, Waiting: []telemetry.Waiting{
+		{Pool: "/prod", Reason: "entitlement", Instances: 12}, {Reason: "queue", Instances: 3},
+	}})
 	trace.TokensLoaded(errors.New("mode"))
 
 	answer := httptest.NewRecorder()
@@ -34,10 +37,15 @@ func TestMetricsFollowTrace(t *testing.T) {
 		`paceline_revision 7`,
 		`paceline_capacity{resource="cpu_milli"} 4000`,
 		`paceline_token_loads_total{result="error"} 1`,
+		`paceline_waiting_instances{pool="/prod",reason="entitlement"} 12`,
+		`paceline_waiting_instances{pool="others",reason="queue"} 3`,
 	} {
 		if !strings.Contains(answer.Body.String(), line+"\n") {
 			t.Errorf("no line %s", line)
 		}
+	}
+	if strings.Contains(answer.Body.String(), "/gone") {
+		t.Error("a pool that is gone is still measured")
 	}
 }
 

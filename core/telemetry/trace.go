@@ -71,6 +71,15 @@ type Cell struct {
 	Hosts, ReadyHosts, Shards, Ready int
 	// Capacity and Used are by resource name, in the unit of the name's kind. A cell knows at most resource.MaxKinds of them.
 	Capacity, Used map[string]int64
+	// Waiting counts instances that wait, by top pool and reason.
+	Waiting []Waiting
+}
+
+// Waiting is how many instances of a pool, and of all below it, wait for one reason.
+type Waiting struct {
+	Pool      string // empty: of all pools that have no entry of their own
+	Reason    string
+	Instances int64
 }
 
 // Join returns a Trace that calls the hooks of all given ones, in order.

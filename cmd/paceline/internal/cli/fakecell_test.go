@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -507,6 +508,54 @@ func (c *fakePools) PlanPool(_ context.Context, r *connect.Request[pacelinev1.Pl
 		}
 	}
 	return connect.NewResponse(response), nil
+}
+
+func (c *fakePools) ExplainPool(_ context.Context, r *connect.Request[pacelinev1.ExplainPoolRequest]) (*connect.Response[pacelinev1.ExplainPoolResponse], error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	path := r.Msg.GetPool()
+	switch path {
+	case "", "/", "/default":
+	case "/idle":
+		return connect.NewResponse(&pacelinev1.ExplainPoolResponse{Explanation: &pacelinev1.PoolExplanation{Pool: path}}), nil
+	default:
+		return nil, refuse(connect.CodeNotFound, "list the pools and choose one", nil, "pool %q does not exist, or you may not see it", path)
+	}
+	minutes := func(n int) *timestamppb.Timestamp { return timestamppb.New(now.Add(-time.Duration(n) * time.Minute)) }
+	groups := []*pacelinev1.WaitingGroup{
+		{
+			Reason: pacelinev1.PendingReason_PENDING_REASON_QUEUE, Pool: "/default", Class: &pacelinev1.TaskClass{Needs: amounts(500, 1024)},
+			Tasks: 90_000, Jobs: 300, ExampleJobId: "job1", ExampleJob: "crunch", SinceTime: minutes(125),
+		},
+		{
+			Reason: pacelinev1.PendingReason_PENDING_REASON_PLACEMENT, Pool: "/default", Tasks: 16, Jobs: 1, ExampleJobId: "job2", ExampleJob: "train",
+			Class: &pacelinev1.TaskClass{
+				Needs: &pacelinev1.Quantities{GpuMilli: proto.Int64(2000)}, Restrictions: []string{"constraint zone in b"}, GangSize: 16, GangMinSize: 8, NonPreemptible: true,
+			},
+			SinceTime: minutes(3),
+		},
+	}
+	e := &pacelinev1.PoolExplanation{
+		Pool: cmp.Or(path, "/"), Tasks: 100_016, Jobs: 321, MoreGroups: 2, MoreTasks: 10_000,
+		Reasons: []*pacelinev1.WaitingReason{
+			{Reason: pacelinev1.PendingReason_PENDING_REASON_QUEUE, Tasks: 100_000, Jobs: 320, Groups: 3, SinceTime: minutes(125)},
+			{Reason: pacelinev1.PendingReason_PENDING_REASON_PLACEMENT, Tasks: 16, Jobs: 1, Groups: 1, SinceTime: minutes(3)},
+		},
+		Groups: groups[:min(len(groups), int(r.Msg.GetMaxGroups()))],
+		Heads: []*pacelinev1.QueueHead{{
+			Pool: "/default", JobId: "job3", Job: "wide", QueueLength: 320, SinceTime: minutes(126),
+			Pending: &pacelinev1.Pending{
+				Reason: pacelinev1.PendingReason_PENDING_REASON_ENTITLEMENT, Instances: 4, Message: "needs 8 cores, and 2.5 is left of the entitlement of pool /default",
+			},
+		}},
+		MoreHeads: 1,
+	}
+	for _, g := range e.GetGroups()[:min(len(e.GetGroups()), int(r.Msg.GetMaxRemedied()))] {
+		g.Message = "1 job of pool /default is ahead of it"
+		g.Remedies = []*pacelinev1.Remedy{{Kind: pacelinev1.RemedyKind_REMEDY_KIND_POOL_ROOM, Message: "6 cores of what pool /default uses came free"}}
+		g.Estimate = &pacelinev1.StartEstimate{Basis: pacelinev1.EstimateBasis_ESTIMATE_BASIS_PACE, Message: "in 4m0s, at the pace of its pool"}
+	}
+	return connect.NewResponse(&pacelinev1.ExplainPoolResponse{Explanation: e}), nil
 }
 
 func (c *fakePools) DeletePool(_ context.Context, r *connect.Request[pacelinev1.DeletePoolRequest]) (*connect.Response[pacelinev1.DeletePoolResponse], error) {

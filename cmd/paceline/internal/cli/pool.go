@@ -19,7 +19,7 @@ const poolHelp = `Pools share the capacity of a cell. Each has a reservation tha
 is spare. A pool is named by its path, as in /prod/ads, or its id; / is the whole cell.`
 
 func (a *app) poolCommand() *cobra.Command {
-	return noun("pool", "Show and edit resource pools", poolHelp, a.poolTree(), a.poolGet(), a.poolApply(), a.poolPlan(), a.poolMove(), a.poolDelete(),
+	return noun("pool", "Show and edit resource pools", poolHelp, a.poolTree(), a.poolGet(), a.poolExplain(), a.poolApply(), a.poolPlan(), a.poolMove(), a.poolDelete(),
 		a.poolUsage(), a.poolReport())
 }
 

@@ -1598,7 +1598,7 @@ var File_paceline_v1_pool_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1epaceline/v1/pool_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\"\xc2\x05\n" +
+	"\x1epaceline/v1/pool_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\x1a\x19paceline/v1/waiting.proto\"\xc2\x05\n" +
 	"\bPoolSpec\x12J\n" +
 	"\x04path\x18\x01 \x01(\tB6\xbaH3r1\x18\x80\x042,^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$R\x04path\x12,\n" +
 	"\x04kind\x18\x02 \x01(\tB\x18\xbaH\x15r\x13R\x00R\aelasticR\x06staticR\x04kind\x129\n" +
@@ -1723,7 +1723,7 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\x04pool\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x04R\x04pool\x12)\n" +
 	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\"\x14\n" +
-	"\x12DeletePoolResponse2\xe0\x03\n" +
+	"\x12DeletePoolResponse2\xb7\x04\n" +
 	"\vPoolService\x12O\n" +
 	"\tApplyPool\x12\x1d.paceline.v1.ApplyPoolRequest\x1a\x1e.paceline.v1.ApplyPoolResponse\"\x03\x90\x02\x02\x12I\n" +
 	"\aGetPool\x12\x1b.paceline.v1.GetPoolRequest\x1a\x1c.paceline.v1.GetPoolResponse\"\x03\x90\x02\x01\x12O\n" +
@@ -1731,7 +1731,8 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\bMovePool\x12\x1c.paceline.v1.MovePoolRequest\x1a\x1d.paceline.v1.MovePoolResponse\x12L\n" +
 	"\bPlanPool\x12\x1c.paceline.v1.PlanPoolRequest\x1a\x1d.paceline.v1.PlanPoolResponse\"\x03\x90\x02\x01\x12M\n" +
 	"\n" +
-	"DeletePool\x12\x1e.paceline.v1.DeletePoolRequest\x1a\x1f.paceline.v1.DeletePoolResponseBCZAgithub.com/paceline-sched/paceline/sdk/gen/paceline/v1;pacelinev1b\x06proto3"
+	"DeletePool\x12\x1e.paceline.v1.DeletePoolRequest\x1a\x1f.paceline.v1.DeletePoolResponse\x12U\n" +
+	"\vExplainPool\x12\x1f.paceline.v1.ExplainPoolRequest\x1a .paceline.v1.ExplainPoolResponse\"\x03\x90\x02\x01BCZAgithub.com/paceline-sched/paceline/sdk/gen/paceline/v1;pacelinev1b\x06proto3"
 
 var (
 	file_paceline_v1_pool_service_proto_rawDescOnce sync.Once
@@ -1770,6 +1771,8 @@ var file_paceline_v1_pool_service_proto_goTypes = []any{
 	(*Quantities)(nil),            // 20: paceline.v1.Quantities
 	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*ExplainPoolRequest)(nil),    // 23: paceline.v1.ExplainPoolRequest
+	(*ExplainPoolResponse)(nil),   // 24: paceline.v1.ExplainPoolResponse
 }
 var file_paceline_v1_pool_service_proto_depIdxs = []int32{
 	20, // 0: paceline.v1.PoolSpec.reservation:type_name -> paceline.v1.Quantities
@@ -1821,14 +1824,16 @@ var file_paceline_v1_pool_service_proto_depIdxs = []int32{
 	11, // 46: paceline.v1.PoolService.MovePool:input_type -> paceline.v1.MovePoolRequest
 	13, // 47: paceline.v1.PoolService.PlanPool:input_type -> paceline.v1.PlanPoolRequest
 	18, // 48: paceline.v1.PoolService.DeletePool:input_type -> paceline.v1.DeletePoolRequest
-	6,  // 49: paceline.v1.PoolService.ApplyPool:output_type -> paceline.v1.ApplyPoolResponse
-	8,  // 50: paceline.v1.PoolService.GetPool:output_type -> paceline.v1.GetPoolResponse
-	10, // 51: paceline.v1.PoolService.ListPools:output_type -> paceline.v1.ListPoolsResponse
-	12, // 52: paceline.v1.PoolService.MovePool:output_type -> paceline.v1.MovePoolResponse
-	15, // 53: paceline.v1.PoolService.PlanPool:output_type -> paceline.v1.PlanPoolResponse
-	19, // 54: paceline.v1.PoolService.DeletePool:output_type -> paceline.v1.DeletePoolResponse
-	49, // [49:55] is the sub-list for method output_type
-	43, // [43:49] is the sub-list for method input_type
+	23, // 49: paceline.v1.PoolService.ExplainPool:input_type -> paceline.v1.ExplainPoolRequest
+	6,  // 50: paceline.v1.PoolService.ApplyPool:output_type -> paceline.v1.ApplyPoolResponse
+	8,  // 51: paceline.v1.PoolService.GetPool:output_type -> paceline.v1.GetPoolResponse
+	10, // 52: paceline.v1.PoolService.ListPools:output_type -> paceline.v1.ListPoolsResponse
+	12, // 53: paceline.v1.PoolService.MovePool:output_type -> paceline.v1.MovePoolResponse
+	15, // 54: paceline.v1.PoolService.PlanPool:output_type -> paceline.v1.PlanPoolResponse
+	19, // 55: paceline.v1.PoolService.DeletePool:output_type -> paceline.v1.DeletePoolResponse
+	24, // 56: paceline.v1.PoolService.ExplainPool:output_type -> paceline.v1.ExplainPoolResponse
+	50, // [50:57] is the sub-list for method output_type
+	43, // [43:50] is the sub-list for method input_type
 	43, // [43:43] is the sub-list for extension type_name
 	43, // [43:43] is the sub-list for extension extendee
 	0,  // [0:43] is the sub-list for field type_name
@@ -1840,6 +1845,7 @@ func file_paceline_v1_pool_service_proto_init() {
 		return
 	}
 	file_paceline_v1_resource_proto_init()
+	file_paceline_v1_waiting_proto_init()
 	file_paceline_v1_pool_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_paceline_v1_pool_service_proto_msgTypes[14].OneofWrappers = []any{
 		(*PoolEdit_Apply)(nil),

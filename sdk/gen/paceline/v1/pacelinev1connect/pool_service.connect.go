@@ -45,6 +45,8 @@ const (
 	PoolServicePlanPoolProcedure = "/paceline.v1.PoolService/PlanPool"
 	// PoolServiceDeletePoolProcedure is the fully-qualified name of the PoolService's DeletePool RPC.
 	PoolServiceDeletePoolProcedure = "/paceline.v1.PoolService/DeletePool"
+	// PoolServiceExplainPoolProcedure is the fully-qualified name of the PoolService's ExplainPool RPC.
+	PoolServiceExplainPoolProcedure = "/paceline.v1.PoolService/ExplainPool"
 )
 
 // PoolServiceClient is a client for the paceline.v1.PoolService service.
@@ -62,6 +64,8 @@ type PoolServiceClient interface {
 	PlanPool(context.Context, *connect.Request[v1.PlanPoolRequest]) (*connect.Response[v1.PlanPoolResponse], error)
 	// DeletePool removes a pool that has neither jobs nor children.
 	DeletePool(context.Context, *connect.Request[v1.DeletePoolRequest]) (*connect.Response[v1.DeletePoolResponse], error)
+	// ExplainPool tells why tasks of a pool, and of all below it, wait: by reason and by class, with who goes first and what would help.
+	ExplainPool(context.Context, *connect.Request[v1.ExplainPoolRequest]) (*connect.Response[v1.ExplainPoolResponse], error)
 }
 
 // NewPoolServiceClient constructs a client for the paceline.v1.PoolService service. By default, it
@@ -115,17 +119,25 @@ func NewPoolServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(poolServiceMethods.ByName("DeletePool")),
 			connect.WithClientOptions(opts...),
 		),
+		explainPool: connect.NewClient[v1.ExplainPoolRequest, v1.ExplainPoolResponse](
+			httpClient,
+			baseURL+PoolServiceExplainPoolProcedure,
+			connect.WithSchema(poolServiceMethods.ByName("ExplainPool")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // poolServiceClient implements PoolServiceClient.
 type poolServiceClient struct {
-	applyPool  *connect.Client[v1.ApplyPoolRequest, v1.ApplyPoolResponse]
-	getPool    *connect.Client[v1.GetPoolRequest, v1.GetPoolResponse]
-	listPools  *connect.Client[v1.ListPoolsRequest, v1.ListPoolsResponse]
-	movePool   *connect.Client[v1.MovePoolRequest, v1.MovePoolResponse]
-	planPool   *connect.Client[v1.PlanPoolRequest, v1.PlanPoolResponse]
-	deletePool *connect.Client[v1.DeletePoolRequest, v1.DeletePoolResponse]
+	applyPool   *connect.Client[v1.ApplyPoolRequest, v1.ApplyPoolResponse]
+	getPool     *connect.Client[v1.GetPoolRequest, v1.GetPoolResponse]
+	listPools   *connect.Client[v1.ListPoolsRequest, v1.ListPoolsResponse]
+	movePool    *connect.Client[v1.MovePoolRequest, v1.MovePoolResponse]
+	planPool    *connect.Client[v1.PlanPoolRequest, v1.PlanPoolResponse]
+	deletePool  *connect.Client[v1.DeletePoolRequest, v1.DeletePoolResponse]
+	explainPool *connect.Client[v1.ExplainPoolRequest, v1.ExplainPoolResponse]
 }
 
 // ApplyPool calls paceline.v1.PoolService.ApplyPool.
@@ -158,6 +170,11 @@ func (c *poolServiceClient) DeletePool(ctx context.Context, req *connect.Request
 	return c.deletePool.CallUnary(ctx, req)
 }
 
+// ExplainPool calls paceline.v1.PoolService.ExplainPool.
+func (c *poolServiceClient) ExplainPool(ctx context.Context, req *connect.Request[v1.ExplainPoolRequest]) (*connect.Response[v1.ExplainPoolResponse], error) {
+	return c.explainPool.CallUnary(ctx, req)
+}
+
 // PoolServiceHandler is an implementation of the paceline.v1.PoolService service.
 type PoolServiceHandler interface {
 	// ApplyPool creates a pool or changes it to the spec. A spec equal to the present one changes nothing.
@@ -173,6 +190,8 @@ type PoolServiceHandler interface {
 	PlanPool(context.Context, *connect.Request[v1.PlanPoolRequest]) (*connect.Response[v1.PlanPoolResponse], error)
 	// DeletePool removes a pool that has neither jobs nor children.
 	DeletePool(context.Context, *connect.Request[v1.DeletePoolRequest]) (*connect.Response[v1.DeletePoolResponse], error)
+	// ExplainPool tells why tasks of a pool, and of all below it, wait: by reason and by class, with who goes first and what would help.
+	ExplainPool(context.Context, *connect.Request[v1.ExplainPoolRequest]) (*connect.Response[v1.ExplainPoolResponse], error)
 }
 
 // NewPoolServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -222,6 +241,13 @@ func NewPoolServiceHandler(svc PoolServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(poolServiceMethods.ByName("DeletePool")),
 		connect.WithHandlerOptions(opts...),
 	)
+	poolServiceExplainPoolHandler := connect.NewUnaryHandler(
+		PoolServiceExplainPoolProcedure,
+		svc.ExplainPool,
+		connect.WithSchema(poolServiceMethods.ByName("ExplainPool")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/paceline.v1.PoolService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case PoolServiceApplyPoolProcedure:
@@ -236,6 +262,8 @@ func NewPoolServiceHandler(svc PoolServiceHandler, opts ...connect.HandlerOption
 			poolServicePlanPoolHandler.ServeHTTP(w, r)
 		case PoolServiceDeletePoolProcedure:
 			poolServiceDeletePoolHandler.ServeHTTP(w, r)
+		case PoolServiceExplainPoolProcedure:
+			poolServiceExplainPoolHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -267,4 +295,8 @@ func (UnimplementedPoolServiceHandler) PlanPool(context.Context, *connect.Reques
 
 func (UnimplementedPoolServiceHandler) DeletePool(context.Context, *connect.Request[v1.DeletePoolRequest]) (*connect.Response[v1.DeletePoolResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("paceline.v1.PoolService.DeletePool is not implemented"))
+}
+
+func (UnimplementedPoolServiceHandler) ExplainPool(context.Context, *connect.Request[v1.ExplainPoolRequest]) (*connect.Response[v1.ExplainPoolResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("paceline.v1.PoolService.ExplainPool is not implemented"))
 }
