@@ -67,6 +67,7 @@ var packageRules = []packageRule{
 	{"hostmanagers/local/runner/...", []string{"core/driver", "core/resource", "core/workload", "hostmanagers/local/runner/..."}, "runs processes for every emulated cluster"},
 	{"hostmanagers/simulated", []string{"core/driver", "core/resource", "core/workload", "core/telemetry"}, "a driver knows the contract, not the scheduler or other drivers"},
 
+	{"policies/wasm", []string{"core/...", "sdk/...", "policies/wasm/..."}, "runs policies on a shard's table; knows no registry"},
 	{"policies/wasm/fuel", []string{"policies/wasm/internal/assembler"}, "a module is bytes, whoever wrote it and whatever it decides"},
 	{"policies/wasm/internal/assembler", nil, "a module is bytes"},
 

@@ -209,7 +209,10 @@ func (c *Class) Occupant(devices DeviceSet, ports []uint16) host.Occupant {
 // DeviceMilli returns what a task takes of each of its devices: its whole GPU need when that is a share of one, else a device.
 func (c *Class) DeviceMilli() int64 { return min(max(c.Needs[resource.GPU], 0), host.DeviceMilli) }
 
-// deviceCount returns how many devices a task takes.
+// Devices returns how many devices a task takes.
+func (c *Class) Devices() int { return int(c.deviceCount()) }
+
+// deviceCount is Devices for arithmetic on columns.
 func (c *Class) deviceCount() int64 {
 	gpu := max(c.Needs[resource.GPU], 0)
 	return (gpu + host.DeviceMilli - 1) / host.DeviceMilli

@@ -50,3 +50,63 @@ func (r *Rows) Fits(row host.Row) bool {
 
 // Take books one task on a host that fits.
 func (r *Rows) Take(row host.Row) Assignment { return r.s.take(row) }
+
+// TakeOn is Take with given devices. It reports false, having booked nothing, when these are not what a task of the class takes, or are not free.
+func (r *Rows) TakeOn(row host.Row, devices DeviceSet) (Assignment, bool) {
+	if size(devices) != r.s.class.deviceCount() || devices&^r.s.openDevices(row) != 0 {
+		return Assignment{}, false
+	}
+	return r.s.takeOn(row, devices), true
+}
+
+// Undo gives back what Take booked, the last first.
+func (r *Rows) Undo(placed []Assignment) { undo(r.s.table, r.s.class, placed) }
+
+// Plain reports whether columns tell which of the hosts of Open take a task, however many the same call placed there before: the class asks for
+// room alone, on any device, and has no wishes that other tasks bear on.
+func (r *Rows) Plain() bool { return !r.complex() && len(r.s.class.GPUModels) == 0 }
+
+// Local reports whether placing a task changes nothing for other hosts.
+func (r *Rows) Local() bool { return r.s.local }
+
+func (r *Rows) complex() bool {
+	s := r.s
+	return s.ports || s.models || s.class.Placement.Exclusive || len(s.terms) > 0 || s.oddDevices()
+}
+
+// Open makes set the hosts that may take a task as far as columns do not tell: all that is asked beyond needs and numbers of devices. Where that
+// depends on more than the host's shape it is the hosts that take a task now.
+func (r *Rows) Open(set host.Bitmap) {
+	s := r.s
+	complicated := r.complex()
+	for w := range set {
+		m := uint64(0)
+		if w < len(s.know.eligible) {
+			m = s.mask(w)
+		}
+		if complicated {
+			for rest := m; rest != 0; rest &= rest - 1 {
+				if bit := rest & -rest; !r.Fits(host.Row(w*64 + bits.TrailingZeros64(rest))) {
+					m &^= bit
+				}
+			}
+		}
+		set[w] = m
+	}
+}
+
+// Biased reports whether preferences or affinities move the cost of hosts.
+func (r *Rows) Biased() bool { return r.s.know.bonus != nil || len(r.s.terms) > 0 }
+
+// Bias is what they put on the cost of a host now, in host.ScoreSpan / 100 for a point.
+func (r *Rows) Bias(row host.Row) int64 {
+	bias := int64(0)
+	if r.s.know.bonus != nil {
+		bias -= r.s.know.bonus[row]
+	}
+	for i := range r.s.terms {
+		x := &r.s.terms[i]
+		bias += x.cost(x.counter.Domain(row))
+	}
+	return bias
+}

@@ -219,8 +219,10 @@ func (s *search) cost(row host.Row) int64 {
 }
 
 // take books one task on a host that fits.
-func (s *search) take(row host.Row) Assignment {
-	a := Assignment{Row: row, Devices: s.pickDevices(row), Ports: s.table.PickPorts(row, s.class.Ports)}
+func (s *search) take(row host.Row) Assignment { return s.takeOn(row, s.pickDevices(row)) }
+
+func (s *search) takeOn(row host.Row, devices DeviceSet) Assignment {
+	a := Assignment{Row: row, Devices: devices, Ports: s.table.PickPorts(row, s.class.Ports)}
 	if err := s.table.Take(row, s.class.Occupant(a.Devices, a.Ports)); err != nil {
 		panic("placement: the table refuses a host that it offered: " + err.Error())
 	}

@@ -1,0 +1,99 @@
+package wasm
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/paceline-sched/paceline/core/host"
+	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/workload"
+	"github.com/paceline-sched/paceline/sdk/policyabi"
+)
+
+// The table of the trial.
+const (
+	trialRows    = 1024
+	trialDevices = 8
+	trialTasks   = 48
+)
+
+// try brings an instance up and, for a policy of placement, places some tasks on a table of its own. What they cost is what calls are measured by from then on.
+func (v *Version) try() error {
+	if !slices.Contains(v.module.Capability.Kinds, policyabi.Place) {
+		return v.tryStart()
+	}
+	slot := &Slot{}
+	slot.Swap(v)
+	var fault *Fault
+	p := NewPlacer(PlacerConfig{Slot: slot, OnFault: func(f *Fault) { fault = f }, CallWork: 1 << 40})
+	defer p.Close()
+	t := trialTable()
+	for range 2 { // a second time for what the first one only set up
+		for _, class := range trialClasses() {
+			for _, n := range []int{1, trialTasks} {
+				before := v.counters.Fuel.Load()
+				p.Plan(t, []placement.Request{{Class: class, Count: n}})
+				if fault != nil {
+					return fault
+				}
+				v.budget.used(p.call.work, int64(v.counters.Fuel.Load()-before))
+			}
+		}
+	}
+	v.budget.seal()
+	return nil
+}
+
+// tryStart brings up and closes an instance of a policy that works without a table of hosts.
+func (v *Version) tryStart() error {
+	layout, err := policyabi.Plan(policyabi.Shape{Kind: v.module.Capability.Kinds[0], Config: len(v.encoded)})
+	if err != nil {
+		return err
+	}
+	b := make([]byte, layout.Header.Total)
+	layout.Header.Encode(b)
+	copy(b[layout.Header.Config:], v.encoded)
+	in, err := v.start(b, &layout, 0)
+	if err != nil {
+		return err
+	}
+	in.close()
+	return nil
+}
+
+func trialTable() *host.Table {
+	names, err := resource.NewNames(nil)
+	if err != nil {
+		panic("no names are always good names: " + err.Error())
+	}
+	t := host.New(names, trialRows)
+	for i := range trialRows {
+		h := host.Host{
+			ID: workload.HostID{0: byte(i), 1: byte(i >> 8), 15: 1}, Name: fmt.Sprintf("trial-%d", i), Ready: true,
+			Capacity: resource.Vector{resource.CPU: int64(32000 + i%7*8000), resource.Memory: int64(65536 << (i % 3)), resource.Disk: 1 << 20},
+		}
+		if i%4 == 0 {
+			for range trialDevices {
+				h.Devices = append(h.Devices, host.Device{Model: "trial", Milli: host.DeviceMilli})
+			}
+		}
+		if _, err := t.Upsert(h); err != nil {
+			panic("the trial's own hosts are within bounds: " + err.Error())
+		}
+	}
+	return t
+}
+
+func trialClasses() []*placement.Class {
+	var classes []*placement.Class
+	for _, needs := range []resource.Vector{
+		{resource.CPU: 1000, resource.Memory: 2048},
+		{resource.CPU: 4000, resource.Memory: 8192, resource.GPU: 500},
+		{resource.CPU: 8000, resource.Memory: 16384, resource.Disk: 100, resource.GPU: 2000},
+	} {
+		spec := &workload.JobSpec{Kind: workload.Batch, Template: workload.TaskTemplate{Needs: needs}}
+		classes = append(classes, placement.NewClass(workload.JobID{}, spec, nil))
+	}
+	return classes
+}
