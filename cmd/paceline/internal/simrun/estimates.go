@@ -23,6 +23,10 @@ type estimateError struct {
 	Median float64 `json:"median_error_seconds"`
 	// Relative is the sum of the errors over the sum of the true waits.
 	Relative float64 `json:"error_over_wait"`
+	// Factor is by how many times the wait foretold and the true one differ, whichever is the longer: of half of the jobs by no more, and of nine
+	// in ten. Waits below a second count as one.
+	Factor   float64 `json:"median_factor"`
+	Factor90 float64 `json:"p90_factor"`
 	// Late is the part of the jobs, in percent, that started later than they were told.
 	Late float64 `json:"late_percent"`
 }
@@ -34,9 +38,10 @@ type foretold struct {
 
 // errorsOf are the errors of one basis.
 type errorsOf struct {
-	errors []float64
-	wait   float64
-	late   int
+	errors  []float64
+	factors []float64
+	wait    float64
+	late    int
 }
 
 // estimates gathers errors over all sequences.
@@ -59,6 +64,8 @@ func (e *errorsOf) add(told, came, started int64) {
 	off := time.Duration(started - told).Seconds()
 	e.errors = append(e.errors, math.Abs(off))
 	e.wait += time.Duration(started - came).Seconds()
+	foretold, waited := max(time.Duration(told-came).Seconds(), 1), max(time.Duration(started-came).Seconds(), 1)
+	e.factors = append(e.factors, max(foretold/waited, waited/foretold))
 	if off > 1 {
 		e.late++
 	}
@@ -71,6 +78,8 @@ func (e *estimates) report() []estimateError {
 		r := estimateError{Basis: basis.String(), Jobs: len(of.errors), Waited: e.waited}
 		if n := len(of.errors); n > 0 {
 			slices.SortFunc(of.errors, cmp.Compare)
+			slices.SortFunc(of.factors, cmp.Compare)
+			r.Factor, r.Factor90 = round(of.factors[n/2]), round(of.factors[n*9/10])
 			sum := 0.0
 			for _, x := range of.errors {
 				sum += x
@@ -86,9 +95,10 @@ func (e *estimates) report() []estimateError {
 }
 
 func writeEstimates(w io.Writer, list []estimateError) {
-	fmt.Fprintln(w, "\nSTART FORETOLD BY\tJOBS\tOF WAITED\tMEAN ERROR s\tMEDIAN\tERROR / WAIT\tLATE %")
+	fmt.Fprintln(w, "\nSTART FORETOLD BY\tJOBS\tOF WAITED\tMEAN ERROR s\tMEDIAN\tERROR / WAIT\tFACTOR\tOF 90 %\tLATE %")
 	for i := range list {
 		e := &list[i]
-		fmt.Fprintf(w, "%s\t%d\t%d\t%.0f\t%.0f\t%.3f\t%.1f\n", e.Basis, e.Jobs, e.Waited, e.Mean, e.Median, e.Relative, e.Late)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%.0f\t%.0f\t%.3f\t%.2f\t%.2f\t%.1f\n", e.Basis, e.Jobs, e.Waited, e.Mean, e.Median, e.Relative, e.Factor,
+			e.Factor90, e.Late)
 	}
 }
