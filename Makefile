@@ -19,6 +19,7 @@ CRASHES ?= 200
 SEED ?= 42
 SOAK ?= 10m
 SEEDS ?= 42-51
+ONLY ?= .
 TRACES ?= $(PACELINE_TRACES)
 PACELINE_TRACES ?=
 
@@ -153,25 +154,10 @@ pack: build ## pack a real trace through the real placement (TRACES=folder SEEDS
 	  --policy best-fit --seeds $(SEEDS) --demand 1.3 --plot $(OUT)/sim/pack.svg -o json | tee $(OUT)/sim/pack.json
 
 .PHONY: traces
-traces: build ## replay real traces through whole cells, every figure beside its bar; takes many minutes (TRACES=folder)
+traces: build ## replay real traces through whole cells, every figure beside its bar; takes many minutes (TRACES=folder ONLY=regexp of swf, pack, google, philly)
 	@[ -d '$(TRACES)' ] || { echo "traces needs the trace files: make traces TRACES=<folder with hpc/, inventory/ and tasks/>"; exit 2; }
-	figure() { awk -F'[:,]' -v key="\"$$2\"" -v label="$$1" -v bar="$$3" '$$1 ~ key && !n++ {printf "%-78s %12s   bar: %s\n", label, $$2, bar}'; }
-	run() { bin/paceline sim run "$$@" -o json; }
-	swf() { run --swf '$(TRACES)/hpc/lublin_256.swf.gz' --processors 256 --backfill easy --sequences published "$$@"; }
-	philly() { run --philly '$(TRACES)/tasks/philly_jobs.csv.gz' --philly-pools '$(TRACES)/tasks/philly_vc_nodes.csv' "$$@"; }
-	slowdown=mean_bounded_slowdown
-	swf --order priority-fifo | figure 'SWF, bounded slowdown, priority-fifo' $$slowdown '271.40 +- 0.5'
-	swf --order priority-fifo --candidates shortest-first | figure 'SWF, bounded slowdown, candidates shortest-first' $$slowdown '<= 141'
-	swf --order smallest-first | figure 'SWF, bounded slowdown, smallest-first' $$slowdown '<= 34.4'
-	swf --order express | figure 'SWF, bounded slowdown, express' $$slowdown '< 34.4'
-	for percent in 100 59; do
-	  philly --host-percent $$percent --backfill none | figure "Philly, $$percent % of hosts, priority-fifo, queueing elastic over static" elastic_over_static '< 1'
-	  philly --host-percent $$percent --order shortest-first | figure "Philly, $$percent % of hosts, shortest-first, queueing elastic over static" elastic_over_static '< 1'
-	done
-	run --hosts '$(TRACES)/inventory/google2011_machines_t0.csv.gz' --tasks '$(TRACES)/tasks/google2011_tasks.csv.gz' --sample 1m |
-	  awk '/"tier": "production"/ {p = 1} p && /"arrivals"/ {a = 1} a && /"p99_seconds"/' | figure 'Google 2011, production arrivals, time to place at p99, s' p99_seconds '<= 1'
-	$(MAKE) pack TRACES='$(TRACES)' >/dev/null
-	awk '/gpu_allocation_percent/ {p = 1} p && /"100"/ {a = 1} a && /"mean"/' $(OUT)/sim/pack.json | figure 'pack, GPUs allocated at 100 % demand, %' mean '95.23 (FGD)'
+	mkdir -p $(OUT)/sim
+	go run ./conformance/bench/traces -paceline bin/paceline -traces '$(TRACES)' -only '$(ONLY)' | tee $(OUT)/sim/traces.md
 
 .PHONY: demo
 demo: build ## real processes scheduled, killed, restarted and explained, in under 3 minutes
