@@ -320,14 +320,14 @@ func (s *State) touch(j *job) {
 
 // take picks up to n waiting instances of a class of loners, returned ones first, and marks them ADMITTED.
 func (s *State) take(c *jobClass, n int, into []uint32) []uint32 {
-	j := c.job
+	j, charged := c.job, int64(0)
 	rest := c.returned
 	for len(rest) > 0 && n > 0 {
 		i := rest[0]
 		rest = rest[1:]
 		if j.tasks[i].state == workload.InstancePending {
 			into = append(into, i)
-			s.admitted(j, i)
+			charged += s.shift(j, i, workload.InstanceAdmitted)
 			n--
 		}
 	}
@@ -341,10 +341,39 @@ func (s *State) take(c *jobClass, n int, into []uint32) []uint32 {
 			continue // it is among the returned ones, or another class's
 		}
 		into = append(into, i)
-		s.admitted(j, i)
+		charged += s.shift(j, i, workload.InstanceAdmitted)
 		n--
 	}
+	s.chargeMany(j, &c.class.Needs, charged)
 	return into
+}
+
+// shift does what set does for an instance that goes from PENDING to ADMITTED or back, which no record tells, but for the charge. It returns
+// how often its needs are to be charged; below zero, refunded. A class that no host takes comes and goes hundreds of instances at a time.
+func (s *State) shift(j *job, i uint32, to workload.InstanceState) int64 {
+	t, c := &j.tasks[i], j.classOf(i)
+	was := t.charges()
+	c.moved(t.state, to)
+	if c.gang == nil && to == workload.InstancePending {
+		c.comeBack(i)
+	}
+	t.state = to
+	s.foresee(j, t, &c.class.Needs)
+	s.touch(j)
+	switch now := t.charges(); {
+	case now && !was:
+		return 1
+	case was && !now:
+		return -1
+	}
+	return 0
+}
+
+// chargeMany posts the charge of so many instances of one class as one.
+func (s *State) chargeMany(j *job, needs *resource.Vector, n int64) {
+	if all := needs.Scale(max(n, -n)); n != 0 {
+		s.charge(j, &all, n > 0)
+	}
 }
 
 func (s *State) admitted(j *job, i uint32) {
@@ -369,10 +398,22 @@ func (c *jobClass) comeBack(i uint32) {
 
 // unadmit returns instances that found no host.
 func (s *State) unadmit(j *job, instances []uint32) {
+	var class *jobClass
+	charged := int64(0)
 	for _, i := range instances {
-		if t := &j.tasks[i]; t.state == workload.InstanceAdmitted {
-			s.set(j, i, workload.InstancePending, t.runState, t.reason)
+		if j.tasks[i].state != workload.InstanceAdmitted {
+			continue
 		}
+		if c := j.classOf(i); c != class {
+			if class != nil {
+				s.chargeMany(j, &class.class.Needs, charged)
+			}
+			class, charged = c, 0
+		}
+		charged += s.shift(j, i, workload.InstancePending)
+	}
+	if class != nil {
+		s.chargeMany(j, &class.class.Needs, charged)
 	}
 }
 
