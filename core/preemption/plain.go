@@ -7,6 +7,8 @@ type Policy struct {
 	// Plain takes the first host, in the order of the table, on which the task fits once enough have gone, and lets nobody off: neither who turns
 	// out to be needless, nor several for whom one would do, nor many of one host for few of another. It is there to compare with.
 	Plain bool
+	// Nobody has nobody make room. It is there to tell what preemption costs and brings.
+	Nobody bool
 }
 
 // YoungestFirst is the plain Policy to compare others with: of those who may go, what was started last goes first.

@@ -116,7 +116,7 @@ func (q *poolQueue) inferiors(priority int32) []*job {
 
 // below is the work of lower priority in the pool that claims.
 func (s *State) below(c claim) *preemption.Snapshot {
-	snap := &preemption.Snapshot{}
+	snap := s.snapshot()
 	var candidates []preemption.Candidate
 	if q := s.queues[queueKey{pool: c.pool}]; q != nil {
 		for _, j := range q.inferiors(c.priority) {
@@ -150,7 +150,8 @@ func (s *State) inSnapshot(snap *preemption.Snapshot, pool workload.PoolID) bool
 // joined makes one snapshot of two, with the pools of the first argument: all of before goes before all of after. The ordinary work of the
 // pool that claims is taken from the snapshot of that alone.
 func (s *State) joined(between, before, after *preemption.Snapshot, own workload.PoolID) *preemption.Snapshot {
-	snap := &preemption.Snapshot{Pools: between.Pools}
+	snap := s.snapshot()
+	snap.Pools = between.Pools
 	offset := int32(0)
 	for _, part := range [...]*preemption.Snapshot{before, after} {
 		ranks, span := dense(part.Jobs)
@@ -208,7 +209,7 @@ func (s *State) aboveEntitlement() *preemption.Snapshot {
 		}
 	}
 	slices.SortStableFunc(pools, func(a, b victimPool) int { return cmp.Compare(b.overage, a.overage) })
-	snap := &preemption.Snapshot{Plain: s.cfg.Victims.Plain}
+	snap := s.snapshot()
 	var candidates []preemption.Candidate
 	for _, p := range pools {
 		at := int32(-1)
@@ -226,7 +227,16 @@ func (s *State) aboveEntitlement() *preemption.Snapshot {
 	return s.ranked(snap, candidates)
 }
 
+// snapshot is an empty one under the cell's policy.
+func (s *State) snapshot() *preemption.Snapshot {
+	return &preemption.Snapshot{Plain: s.cfg.Victims.Plain}
+}
+
 func (s *State) ranked(snap *preemption.Snapshot, candidates []preemption.Candidate) *preemption.Snapshot {
+	if s.cfg.Victims.Nobody {
+		snap.Jobs = nil
+		return snap
+	}
 	for n, rank := range s.cfg.Victims.Ranker.Rank(candidates) {
 		if n < len(snap.Jobs) {
 			snap.Jobs[n].Rank = max(rank, 0)

@@ -84,13 +84,14 @@ func TestPhilly(t *testing.T) {
 	text := func(ratio, longer string) string {
 		return `{"static": ` + one("2060", "62992") + `, "elastic": ` + one("0", "7") + `, "elastic_over_static": ` + ratio + `, "longer_under_elastic": [` + longer + `]}`
 	}
-	r, out := fake(t, [2]string{"--host-percent 59 --order shortest-first --backfill easy", text("1.2", `{"virtual_cluster": "a", "static_mean_seconds": 1, "elastic_mean_seconds": 2000, "why": "because"}`)},
+	r, out := fake(t, [2]string{"--backfill easy --pools elastic --victims nobody", one("44", "7")}, [2]string{"--pools elastic --victims nobody", one("33", "7")},
+		[2]string{"--host-percent 59 --order shortest-first --backfill easy", text("1.2", `{"virtual_cluster": "a", "static_mean_seconds": 1, "elastic_mean_seconds": 2000, "why": "because"}`)},
 		[2]string{"--host-percent", text("0.5", "")})
 	if err := philly(r); err != nil {
 		t.Fatal(err)
 	}
 	contains(t, out, "100 % of hosts, priority-fifo, mean queueing, elastic over static | 0.500 | < 1 | met |", "59 % of hosts, shortest-first, mean queueing, elastic over static | 1.200 | < 1 | MISSED |",
-		"| 100 %: 352 | priority-fifo | static | 2,060 | 62,992 | 0.980 | 1,662 | 74,490 |", "| a | 8 | 62,992 to 7 |", "shortest-first: a queues 2,000 s instead of 1 s: because.",
+		"| 100 %: 352 | priority-fifo | static | 2,060 | 62,992 | 0.980 | 1,662 | 74,490 |", "| a | 8 | 62,992 to 7 |", "| | | elastic, nobody makes room | 33 | 7 |", "| | | elastic, nobody makes room | 44 | 7 |", "shortest-first: a queues 2,000 s instead of 1 s: because.",
 		"59 % of hosts, priority-fifo: no virtual cluster queues over 5 % longer")
 	r, _ = fake(t, [2]string{"sim", "{}"})
 	if err := philly(r); err == nil || !strings.Contains(err.Error(), "virtual clusters") {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -45,6 +46,7 @@ type load struct {
 	percent int
 	order   string
 	found   phillyComparison
+	lent    *phillyReport // elastic pools of which none takes back what it lends; nil: not run
 }
 
 func (l *load) name() string { return fmt.Sprintf("%d %% of hosts, %s", l.percent, l.order) }
@@ -62,13 +64,22 @@ func philly(r *runner) error {
 		if l.order == "priority-fifo" {
 			backfill = "none"
 		}
-		err := r.into(&l.found, "run", "--philly", r.file("tasks/philly_jobs.csv.gz"), "--philly-pools", r.file("tasks/philly_vc_nodes.csv"),
-			"--pools", "compare", "--host-percent", strconv.Itoa(l.percent), "--order", l.order, "--backfill", backfill)
-		if err != nil {
+		args := []string{
+			"run", "--philly", r.file("tasks/philly_jobs.csv.gz"), "--philly-pools", r.file("tasks/philly_vc_nodes.csv"),
+			"--host-percent", strconv.Itoa(l.percent), "--order", l.order, "--backfill", backfill,
+		}
+		if err := r.into(&l.found, append(slices.Clone(args), "--pools", "compare")...); err != nil {
 			return err
 		}
 		if len(l.found.Static.Clusters) == 0 || len(l.found.Static.Clusters) != len(l.found.Elastic.Clusters) {
 			return errors.New("the report has not as many virtual clusters for static as for elastic pools")
+		}
+		if l.found.Elastic.Preemptions == 0 {
+			continue
+		}
+		l.lent = &phillyReport{}
+		if err := r.into(l.lent, append(slices.Clone(args), "--pools", "elastic", "--victims", "nobody")...); err != nil {
+			return err
 		}
 	}
 	for _, rows := range [][][]string{phillyBars(loads), phillySums(loads), phillyClusters(loads)} {
@@ -88,13 +99,18 @@ func phillyBars(loads []*load) [][]string {
 	return rows
 }
 
+var phillyKinds = [...]string{"static", "elastic", "elastic, nobody makes room"}
+
 func phillySums(loads []*load) [][]string {
 	rows := [][]string{{"hosts", "order", "pools", "mean", "p99", "Jain's index", "preemptions", "wasted GPU-hours"}}
 	for _, l := range loads {
-		for n, p := range []*phillyReport{&l.found.Static, &l.found.Elastic} {
-			row := []string{fmt.Sprintf("%d %%: %d", l.percent, p.Hosts), l.order, "static"}
-			if n > 0 {
-				row = []string{"", "", "elastic"}
+		for n, p := range []*phillyReport{&l.found.Static, &l.found.Elastic, l.lent} {
+			if p == nil {
+				continue
+			}
+			row := []string{"", "", phillyKinds[n]}
+			if n == 0 {
+				row = []string{fmt.Sprintf("%d %%: %d", l.percent, p.Hosts), l.order, phillyKinds[n]}
 			}
 			rows = append(rows, append(row, number(p.Queueing.Mean, 0), number(p.Queueing.P99, 0), number(p.Jain, 3), number(float64(p.Preemptions), 0), number(p.Wasted, 0)))
 		}

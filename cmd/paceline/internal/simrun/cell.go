@@ -26,7 +26,11 @@ type cell struct {
 func newCell(ctx context.Context, o *Options, w *work) (*cell, error) {
 	c := &cell{options: o, work: w, byHost: map[string]*simShard{}, end: w.span, nextSample: int64(origin)}
 	c.tally = newTally(o, w)
-	if err := c.start(c, scheduler.Config{Seed: o.Seed, Victims: victimPolicy(o.YoungestFirst)}, o.Commit); err != nil {
+	victims, err := victimPolicy(o.Victims)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.start(c, scheduler.Config{Seed: o.Seed, Victims: victims}, o.Commit); err != nil {
 		return nil, err
 	}
 	dealt := make([][]driver.Host, o.Shards)

@@ -23,7 +23,7 @@ type flags struct {
 	hosts, tasks, events string
 	output, plot         string
 	policy               string
-	freeTier, victims    string
+	freeTier             string
 	options              Options
 
 	swf                         string
@@ -67,7 +67,7 @@ func NewCommand() *cobra.Command {
 	fs.StringVarP(&f.output, "output", "o", "table", "table or json")
 	fs.StringVar(&f.plot, "plot", "", "also draw utilisation, waiting tasks and entitlements over time into this `file` (.svg, .pdf or .png)")
 	fs.StringVar(&f.freeTier, "free-tier", freeShare, "by what right the free tier runs: share (of what others leave) or revocable (on slack)")
-	fs.StringVar(&f.victims, "victims", victimsDefault, "who makes room for others: default, or youngest-first to compare with")
+	fs.StringVar(&f.options.Victims, "victims", victimsDefault, "who makes room for others: default; to compare with: youngest-first, or nobody")
 	f.addSWF(fs)
 	f.addQueue(fs)
 	f.philly.add(fs)
@@ -108,7 +108,7 @@ lowest at which every task gets a place before the trace ends.
 With --free-tier revocable the free tier has no entitlement and runs on slack: it goes whenever other work finds no host. With share
 it goes only while its pools have more than they are entitled to, and room that lies in pieces too small for anybody is no reason.
 --victims youngest-first compares the choice of who goes with a plain one: the first host in the order of the inventory on which the
-task fits once enough have gone, those who were started last first, and nobody is let off. What is evicted runs anew from its beginning.
+task fits once enough have gone, those who were started last first, and nobody is let off. With nobody there is no preemption. What is evicted runs anew from its beginning.
 
 The report gives the time that tasks waited for a place, by tier, in virtual seconds: deciding takes
 none. Utilisation is what live tasks ask for, in percent of what hosts have before over-commitment. Tasks that
@@ -212,7 +212,7 @@ func (f *flags) read() (err error) {
 	if f.output != "table" && f.output != "json" {
 		return fmt.Errorf("--output %q: choose table or json", f.output)
 	}
-	if err := f.readRights(); err != nil {
+	if err := f.readFreeTier(); err != nil {
 		return err
 	}
 	if f.swf != "" {

@@ -152,7 +152,7 @@ func TestPhillyRefuses(t *testing.T) {
 		{"--plot a.svg --plot-from 99999h", "no sample between --plot-from and --plot-to"},
 		{"--swf a.swf", "none of the others can be"},
 		{"--sequences all", "none of the others can be"},
-		{"--victims oldest", `--victims "oldest"`},
+		{"--victims oldest", `victims "oldest"`},
 		{"--philly-pools testdata/nowhere.csv", "--philly-pools: open testdata/nowhere.csv"},
 		{"--philly-pools testdata/philly_120.csv", "column nodes is missing"},
 		{"--philly testdata/philly_vcs.csv", "column arrival_s is missing"},

@@ -83,7 +83,7 @@ func (f *flags) runPhilly(ctx context.Context, out, status io.Writer) error {
 			continue
 		}
 		o := f.philly.options
-		o.Kind, o.Queue, o.Seed, o.YoungestFirst = kind, f.workload.Queue, f.options.Seed, f.options.YoungestFirst
+		o.Kind, o.Queue, o.Seed, o.Victims = kind, f.workload.Queue, f.options.Seed, f.options.Victims
 		if f.sampled {
 			o.Sample = f.options.Sample
 		}

@@ -1,6 +1,7 @@
 package simrun
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -34,8 +35,8 @@ type PhillyOptions struct {
 	Limit       int           // of jobs; 0: none
 	Sample      time.Duration // default: 10 min
 	Seed        uint64
-	// YoungestFirst has a plain choice of victims, preemption.YoungestFirst, instead of the default.
-	YoungestFirst bool
+	// Victims names who makes room for others: default, youngest-first or nobody. Default: default.
+	Victims string
 }
 
 // LeftOut counts jobs of the trace that are not run.
@@ -164,7 +165,11 @@ func RunPhilly(ctx context.Context, o PhillyOptions) (*PhillyReport, error) {
 
 func (c *phillyCell) prepare(ctx context.Context, jobs []PhillyJob) error {
 	o := c.options
-	if err := c.start(c, scheduler.Config{Seed: o.Seed, Victims: victimPolicy(o.YoungestFirst)}, nil); err != nil {
+	victims, err := victimPolicy(cmp.Or(o.Victims, victimsDefault))
+	if err != nil {
+		return err
+	}
+	if err := c.start(c, scheduler.Config{Seed: o.Seed, Victims: victims}, nil); err != nil {
 		return err
 	}
 	if _, err := c.addShard(ctx, 0, phillyHosts(o.Pools)); err != nil {

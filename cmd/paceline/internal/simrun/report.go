@@ -106,7 +106,7 @@ type NotPlaced struct {
 func (c *cell) report() (*Report, error) {
 	o := c.options
 	r := &Report{
-		Policy: string(o.Strategy), FreeTier: o.freeTier(), Victims: o.victims(), Seed: o.Seed, Hosts: len(o.Hosts), Shards: o.Shards, Tasks: len(o.Tasks), Jobs: len(c.work.jobs),
+		Policy: string(o.Strategy), FreeTier: o.freeTier(), Victims: o.Victims, Seed: o.Seed, Hosts: len(o.Hosts), Shards: o.Shards, Tasks: len(o.Tasks), Jobs: len(c.work.jobs),
 		Pools: len(c.work.pools), PerUser: !c.work.flat, Seconds: round(time.Duration(c.end - int64(origin)).Seconds()),
 		Overcommit: Overcommit{CPU: o.OvercommitCPU, Memory: o.OvercommitMemory},
 		Steps:      c.steps, Writes: c.writes, HostEvents: c.hostEvents, NotPlaced: []NotPlaced{}, samples: c.samples,

@@ -15,24 +15,19 @@ const (
 // Who makes room for others.
 const (
 	victimsDefault       = "default"
-	victimsYoungestFirst = "youngest-first"
+	victimsYoungestFirst = "youngest-first" // see preemption.YoungestFirst
+	victimsNobody        = "nobody"
 )
 
-// readRights turns the flags --free-tier and --victims into options.
-func (f *flags) readRights() error {
+// readFreeTier turns --free-tier into an option.
+func (f *flags) readFreeTier() error {
 	switch f.freeTier {
 	case freeShare, freeRevocable:
 		f.options.FreeRevocable = f.freeTier == freeRevocable
+		return nil
 	default:
 		return fmt.Errorf("--free-tier %q: choose %s or %s", f.freeTier, freeShare, freeRevocable)
 	}
-	switch f.victims {
-	case victimsDefault, victimsYoungestFirst:
-		f.options.YoungestFirst = f.victims == victimsYoungestFirst
-	default:
-		return fmt.Errorf("--victims %q: choose %s or %s", f.victims, victimsDefault, victimsYoungestFirst)
-	}
-	return nil
 }
 
 func (o *Options) freeTier() string {
@@ -42,16 +37,16 @@ func (o *Options) freeTier() string {
 	return freeShare
 }
 
-func (o *Options) victims() string {
-	if o.YoungestFirst {
-		return victimsYoungestFirst
+// victimPolicy is the choice of victims with a name.
+func victimPolicy(name string) (preemption.Policy, error) {
+	switch name {
+	case victimsDefault:
+		return preemption.Policy{}, nil
+	case victimsYoungestFirst:
+		return preemption.YoungestFirst(), nil
+	case victimsNobody:
+		return preemption.Policy{Nobody: true}, nil
+	default:
+		return preemption.Policy{}, fmt.Errorf("victims %q: choose %s, %s or %s", name, victimsDefault, victimsYoungestFirst, victimsNobody)
 	}
-	return victimsDefault
-}
-
-func victimPolicy(youngestFirst bool) preemption.Policy {
-	if youngestFirst {
-		return preemption.YoungestFirst()
-	}
-	return preemption.Policy{}
 }

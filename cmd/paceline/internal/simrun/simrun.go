@@ -10,6 +10,7 @@
 package simrun
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,11 +61,11 @@ type Options struct {
 	Strategy                        workload.Strategy // default: best-fit
 	// FreeRevocable has the free tier run on slack, instead of on what its pools are entitled to.
 	FreeRevocable bool
-	// YoungestFirst has a plain choice of victims, preemption.YoungestFirst, instead of the default.
-	YoungestFirst bool
-	Shards        int           // default: as few as hold the hosts
-	Sample        time.Duration // between two samples; default: 10 s
-	Seed          uint64
+	// Victims names who makes room for others: default, youngest-first or nobody. Default: default.
+	Victims string
+	Shards  int           // default: as few as hold the hosts
+	Sample  time.Duration // between two samples; default: 10 s
+	Seed    uint64
 	// Commit receives every group of records, in order. Default: they are dropped.
 	Commit func(scheduler.Group) error
 }
@@ -87,6 +88,7 @@ func (o *Options) Validate() error {
 	if o.Strategy == "" {
 		o.Strategy = workload.StrategyBestFit
 	}
+	o.Victims = cmp.Or(o.Victims, victimsDefault)
 	fewest := (len(o.Hosts) + shard.MaxRows - 1) / shard.MaxRows
 	if o.Shards == 0 {
 		o.Shards = fewest

@@ -153,9 +153,9 @@ func TestFreeTierMakesRoom(t *testing.T) {
 			task("1", 0, 0), task("2", 0, 0), task("3", 9, 702*second), {Job: "4", User: "u", Priority: 4, Submit: 800 * second, Scheduled: -1, End: -1},
 		},
 	}
-	for victims, youngest := range map[string]bool{"default": false, "youngest-first": true} {
+	for _, victims := range []string{"default", "youngest-first"} {
 		for right, revocable := range map[string]bool{"share": false, "revocable": true} {
-			o.YoungestFirst, o.FreeRevocable = youngest, revocable
+			o.Victims, o.FreeRevocable = victims, revocable
 			r := run(t, o)
 			production, free := &r.Tiers[0], &r.Tiers[2]
 			if production.Arrivals.Placed != 1 || production.Arrivals.Max > 1 || production.Evicted != 0 {
@@ -164,6 +164,10 @@ func TestFreeTierMakesRoom(t *testing.T) {
 			// It had run on 32 CPUs since 2 s after the start. 1 of 4 placed tasks went, and waits.
 			if wasted := 32 * 100.0 / 3600; free.Evicted != 1 || free.Waiting != 1 || free.Wasted < wasted || free.Wasted > wasted+0.01 {
 				t.Errorf("%s, %s: free %+v", victims, right, free)
+			}
+			o.Victims = "nobody"
+			if none := run(t, o); none.Evictions != 0 || none.Tiers[0].Arrivals.Placed != 0 {
+				t.Errorf("%s: nobody has to make room: %+v", right, none.Tiers)
 			}
 			if r.Evictions != 1 || r.EvictionsPerTask != 0.25 || r.Victims != victims || r.FreeTier != right {
 				t.Errorf("%s, %s: %+v", victims, right, r)
@@ -198,6 +202,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{func(o *simrun.Options) { o.OvercommitMemory = 11 }, "over-commitment by 11"},
 		{func(o *simrun.Options) { o.Strategy = "random" }, `policy "random"`},
 		{func(o *simrun.Options) { o.Shards = 4 }, "4 shards for 3 hosts"},
+		{func(o *simrun.Options) { o.Victims = "oldest" }, `victims "oldest": choose default, youngest-first or nobody`},
 		{func(o *simrun.Options) { o.Start = -1 }, "start -1ns"},
 		{func(o *simrun.Options) { o.Sample = time.Millisecond }, "a sample every 1ms"},
 	}
@@ -260,7 +265,7 @@ func TestCommandRefuses(t *testing.T) {
 		{"--plot out.gif", "must end in .svg"},
 		{"--policy random", `--policy "random": choose one of`},
 		{"--free-tier paid", `--free-tier "paid": choose share or revocable`},
-		{"--victims oldest", `--victims "oldest": choose default or youngest-first`},
+		{"--victims oldest", `victims "oldest": choose default`},
 		{"--overcommit-cpu NaN", "over-commitment by NaN"},
 		{"--tasks nowhere.csv", "--tasks: open nowhere.csv"},
 		{"--hosts testdata/tasks.csv", "--hosts: testdata/tasks.csv:1:1: column machine_id is missing"},
