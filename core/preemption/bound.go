@@ -167,7 +167,7 @@ func (q *query) seats(row host.Row, t *tenancy) (seats []seat, tiers []int64, ga
 	}
 	gangs = q.ledger != nil
 	s.candidates(row, q.ledger)
-	seats, tiers = s.scratch[:0], s.tiers[:0]
+	seats, tiers, gangs = s.scratch[:0], s.tiers[:0], q.ledger != nil // the loners of a job with gangs are not told by their owner alone
 	for i := range t.order {
 		c := &t.order[i]
 		seats, tiers = append(seats, seat{started: c.started, needs: c.needs, run: c.run}), append(tiers, c.tier)

@@ -261,6 +261,21 @@ func TestRank(t *testing.T) {
 	}
 }
 
+// TestLonersOfAJobWithGangs has a single instance go whose job has a gang elsewhere, beside work that must not.
+func TestLonersOfAJobWithGangs(t *testing.T) {
+	t.Parallel()
+	parts := func(first uint32) []workload.InstanceRange {
+		return []workload.InstanceRange{{First: first, Last: first}}
+	}
+	loner, other := may(3, 0), gang(3, 1, 1, 4)
+	loner.Members, other.Members = parts(1), parts(2)
+	s := built(t, 2, 4, []stand{{2, 0, 2, 10}, {3, 0, 2, 10}, {3, 1, 4, 10}}, other, loner)
+	got := victims(serve(s, preemption.Request{Class: wishes{cpu: 2, kind: workload.Batch}.class(jobID(99)), Count: 1, Victims: s.snap}))
+	if want := []string{"0:[1]"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // BenchmarkSearch makes room on 5,000 full hosts with 10 runs each, of jobs in ten ranks. The classes of the requests take turns; each call is
 // one request, and after each everything is as before. So many jobs are victims.
 func BenchmarkSearch(b *testing.B) {
