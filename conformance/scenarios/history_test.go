@@ -302,7 +302,8 @@ func (w *world) checkGangs() {
 					}
 					generation = t.Generation
 				}
-				ended := t.RunState == workload.RunKilling && (t.Reason == workload.ReasonGangFailed || t.Reason == workload.ReasonPreempted)
+				ended := t.RunState == workload.RunKilling && (t.Reason == workload.ReasonGangFailed || t.Reason == workload.ReasonPreempted ||
+					t.Reason == workload.ReasonRestartRequested)
 				if t.RunState.Live() && !ended {
 					live++
 				}

@@ -9,11 +9,13 @@ import (
 // ServeApart is Serve without the offers that one request leaves to the next.
 func (s *Search) ServeApart(b Board, requests []Request) []Result {
 	s.begin(b)
-	results := make([]Result, len(requests))
+	results := make([]Result, 0, len(requests))
 	var dry []*query
 	for i := range requests {
 		s.forgetStands()
-		results[i], dry = s.serveNext(&requests[i], dry)
+		var found []Result
+		found, dry = s.serveNext(requests[i:i+1], dry)
+		results = append(results, found...)
 	}
 	undoAll(dry)
 	s.end()

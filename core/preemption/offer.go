@@ -87,9 +87,9 @@ type stand struct {
 	seen   int // of Search.moved
 }
 
-// shared reports whether what the class is offered may serve another request: no named host, and nothing in it that a task elsewhere changes.
+// shared reports whether what the class is offered may serve another request: no named host or domain, and nothing in it that a task elsewhere changes.
 func (q *query) shared() bool {
-	return (q.request.Host == workload.HostID{}) && q.rows.ByHost()
+	return q.within == nil && (q.request.Host == workload.HostID{}) && q.rows.ByHost()
 }
 
 // stand makes the heap: from what an earlier request of the class left, with what moved since, or from every host.

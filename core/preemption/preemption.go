@@ -19,6 +19,9 @@
 //
 // What is dying already counts as free and costs nothing.
 //
+// A gang that has to stay in one domain takes the one in which the least is lost, by the measure by which hosts are compared. Of more than
+// maxDomains those with the most free room are tried.
+//
 // Policy and Snapshot.Plain turn all of this off but for the order, to have something to compare with.
 //
 // # Cost
@@ -29,6 +32,9 @@
 // better than all bounds left: a microsecond or more each. Later requests of the class in the same call look at hosts that changed since. Each task
 // costs O(T + log N) and some microseconds for the table. Devices, ports, exclusive hosts and affinities are judged by placement itself on the table
 // without the victims; classes that need none of these are judged by sums alone.
+//
+// A gang that has to stay in one domain is tried in one after the other, at most maxDomains, and given back: for each the look at the domain's hosts and
+// the cost of its tasks, and a pass over the table that only asks each host for its domain.
 //
 // A run takes 112 bytes of memory once somebody has asked for room.
 //
@@ -93,6 +99,10 @@ type Request struct {
 	Gang    bool            // all or none
 	Host    workload.HostID // the one host allowed; zero: any
 	Victims *Snapshot
+	// Unit ties requests of one gang that follow each other together, when it is not 0, and Within names the topology attribute within one value
+	// of which all of it has to find room: all of them are served, or none. Without Within, Unit means nothing.
+	Unit   uint32
+	Within string
 	// Cover is what the victims must give up of their pool's usage in all, wherever they run, for the work to be admitted.
 	Cover resource.Vector
 	// Wait asks for room that comes free by itself: batch runs of anybody count as victims and nobody has to be ended. Victims is nil.
@@ -182,27 +192,40 @@ func (s *Search) Forget() {
 // Serve answers requests in order, each to the end. What one takes, the next does not find.
 func (s *Search) Serve(b Board, requests []Request) []Result {
 	s.begin(b)
-	results := make([]Result, len(requests))
+	results := make([]Result, 0, len(requests))
 	var dry []*query // what they took is still in the table, so that those which follow do not find it
-	for i := range requests {
-		results[i], dry = s.serveNext(&requests[i], dry)
+	for len(requests) > len(results) {
+		rest := requests[len(results):]
+		var found []Result
+		found, dry = s.serveNext(rest[:max(unitOf(rest), 1)], dry)
+		results = append(results, found...)
 	}
 	undoAll(dry)
 	s.end()
 	return results
 }
 
-// serveNext answers one request behind dry runs, and returns those which the next one is behind.
-func (s *Search) serveNext(r *Request, dry []*query) (Result, []*query) {
-	if !r.DryRun {
+// serveNext answers one request, or those of a gang that stays in one domain, behind dry runs, and returns those which the next one is behind.
+func (s *Search) serveNext(list []Request, dry []*query) ([]Result, []*query) {
+	if !list[0].DryRun {
 		undoAll(dry)
 		dry = nil
 	}
-	result, q := s.serve(r)
-	if q != nil && r.DryRun {
-		dry = append(dry, q)
+	var results []Result
+	var served []*query
+	if unitOf(list) > 0 {
+		results, served = s.serveUnit(list)
+	} else {
+		result, q := s.serve(&list[0])
+		results = []Result{result}
+		if q != nil {
+			served = append(served, q)
+		}
 	}
-	return result, dry
+	if list[0].DryRun {
+		dry = append(dry, served...)
+	}
+	return results, dry
 }
 
 // undoAll gives everything back in the reverse order of its taking.

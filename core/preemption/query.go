@@ -23,6 +23,8 @@ type query struct {
 	chosen []int32 // of the tenancy evaluated last: positions in its order
 	spare  []int32 // scratch
 	placed []Assignment
+	total  offer        // what all of them cost together
+	within *restriction // nil: all hosts
 	taken  []taken
 	late   int    // of ledger.late at the beginning
 	drawn  []draw // on the ledger
@@ -43,7 +45,7 @@ type draw struct {
 }
 
 func (s *Search) query(r *Request) *query {
-	q := &query{search: s, request: r, rows: s.native.Rows(s.table, r.Class)}
+	q := &query{search: s, request: r, rows: s.native.Rows(s.table, r.Class), total: offer{tier: -1}}
 	if !r.Wait {
 		if q.ledger = s.ledgers[r.Victims]; q.ledger == nil {
 			q.ledger = s.newLedger(r.Victims)
@@ -93,7 +95,7 @@ func (q *query) place() {
 
 // allows reports whether a host is the one asked for, if one was.
 func (q *query) allows(row host.Row) bool {
-	return (q.request.Host == host.Host{}.ID) || q.search.table.ID(row) == q.request.Host
+	return q.within.allows(row) && ((q.request.Host == host.Host{}.ID) || q.search.table.ID(row) == q.request.Host)
 }
 
 // evaluate chooses the victims on a host and says what they cost.
@@ -386,6 +388,9 @@ func (q *query) commit(row host.Row) bool {
 		q.heap.pop()
 	}
 	for _, other := range touched {
+		if !q.allows(other) || !q.rows.Eligible(other) {
+			continue
+		}
 		if o, ok := q.look(other); ok {
 			q.heap.push(o)
 		}
@@ -395,7 +400,8 @@ func (q *query) commit(row host.Row) bool {
 
 // take takes the room on a host and makes its victims dying. It returns the other hosts that this touches.
 func (q *query) take(row host.Row) (touched []host.Row, ok bool) {
-	if _, ok := q.evaluate(row); !ok {
+	cost, ok := q.evaluate(row)
+	if !ok {
 		return nil, false
 	}
 	t := &q.search.rows[row]
@@ -413,6 +419,7 @@ func (q *query) take(row host.Row) (touched []host.Row, ok bool) {
 		a.Victims = append(a.Victims, t.runs[t.order[at].run].ID)
 	}
 	q.placed = append(q.placed, a)
+	q.total = offer{tier: max(q.total.tier, cost.tier), runs: q.total.runs + cost.runs, work: q.total.work + cost.work}
 	q.search.moved = append(q.search.moved, row)
 	q.search.round++ // the heap may have the host twice
 	return q.consume(row, t), true

@@ -36,7 +36,7 @@ func (s *State) pressHead(q *poolQueue, j *job) (again int64) {
 	if j.shortAt == 0 {
 		j.shortAt = s.now
 	}
-	if c.asking || s.now < j.calmUntil || needsDomain(j.spec) {
+	if c.asking || s.now < j.calmUntil || c.joinsDomain(j.starting) {
 		return 0
 	}
 	if lowest, some := q.lowest(s.steps); !some || lowest >= j.spec.Priority {

@@ -74,7 +74,7 @@ func (p *planWork) withinRoom() (parts []placePart) {
 	for _, part := range p.lost {
 		u := part.unit
 		switch needs := part.class.class.Needs; {
-		case u.together && needsDomain(p.job.spec):
+		case !u.together && part.class.joinsDomain(nil):
 		case u.together && len(parts) > 0 && parts[len(parts)-1].unit == u:
 			parts = append(parts, part)
 		case u.together:
@@ -121,9 +121,11 @@ func (s *State) planAsk(p *planWork) {
 	m := shard.Preempt{Epoch: sh.epoch, Batch: s.nextBatch, Now: s.now}
 	s.nextBatch++
 	for _, part := range append(slices.Clone(known), t.parts...) {
-		m.Requests = append(m.Requests, preemption.Request{
-			Class: part.class.class, Count: len(part.instances), Gang: part.unit != nil && part.unit.together, Victims: victims, DryRun: true,
-		})
+		r := preemption.Request{Class: part.class.class, Count: len(part.instances), Victims: victims, DryRun: true}
+		if u := part.unit; u != nil && u.together {
+			r.Gang, r.Unit, r.Within = true, uint32(u.admitted), u.oneDomain()
+		}
+		m.Requests = append(m.Requests, r)
 	}
 	s.press.asked[m.Batch] = &question{shard: sh, plan: p}
 	s.setTimer(timer{at: s.now + int64(batchTimeout), kind: timerQuestion, batch: m.Batch})

@@ -92,7 +92,7 @@ func (s *State) answered(sh *shardState, in *plea, results []shard.PledgeResult)
 	if in.work.ahead {
 		list = h.coverSome(list)
 	}
-	if len(list) == 0 || in.work.together && rest > 0 {
+	if len(list) == 0 || in.work.together && rest > 0 || !s.inOneDomain(in.work, list) {
 		s.lapse(sh, results, nil)
 		s.notHere(sh, in)
 		return
@@ -102,6 +102,15 @@ func (s *State) answered(sh *shardState, in *plea, results []shard.PledgeResult)
 	s.keepPledges(sh, in, list, h)
 	h.carryOut()
 	s.refuseRest(in.work, list)
+}
+
+// inOneDomain holds pledges against a required topology.
+func (s *State) inOneDomain(w *placeWork, list []*pledge) bool {
+	key := w.oneDomain()
+	return key == "" || !slices.ContainsFunc(list, func(p *pledge) bool {
+		d := domainOf(s.hosts[p.room.Host], key)
+		return d == "" || d != domainOf(s.hosts[list[0].room.Host], key)
+	})
 }
 
 // waits reports whether an instance still waits for the hosts of some work.

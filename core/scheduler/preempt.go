@@ -111,7 +111,7 @@ func (s *State) ask(w *placeWork) bool {
 		return false
 	}
 	in := &plea{work: w, claim: s.claimTo(w)}
-	if needsDomain(w.job.spec) || s.press.tasks+w.tasks() > maxPledged || !s.plead(in) {
+	if w.joinsDomain() || s.press.tasks+w.tasks() > maxPledged || !s.plead(in) {
 		for n := range w.parts {
 			s.askLater(w.parts[n].class)
 		}
@@ -133,9 +133,22 @@ func (s *State) claimOf(in *plea) claim {
 	return s.claimTo(in.work)
 }
 
-// needsDomain leaves out gangs that must stay in one domain: victims are chosen host by host.
-func needsDomain(spec *workload.JobSpec) bool {
-	return spec.Gang != nil && spec.Gang.Topology.Key != "" && spec.Gang.Topology.Required
+// joinsDomain leaves out members that have to join a gang in its domain: nobody has to go for who is not needed.
+func (w *placeWork) joinsDomain() bool {
+	return !w.together && w.parts[0].class.joinsDomain(nil)
+}
+
+// joinsDomain reports whether members of the class that are not of a start have to join their gang in its domain.
+func (c *jobClass) joinsDomain(start *gang) bool {
+	return start == nil && c.gang != nil && c.job.spec.Gang.Topology.Required
+}
+
+// oneDomain is the topology attribute within one value of which a gang's start has to stay on a shard; "": it may go anywhere there.
+func (w *placeWork) oneDomain() string {
+	if t := w.topology(); w.together && t.Required && t.Key != workload.TopologyCluster {
+		return t.Key
+	}
+	return ""
 }
 
 // withinEntitlement reports whether the pool with this work, which is charged already, keeps within its entitlement in all that the work asks
@@ -239,11 +252,13 @@ func (s *State) sendQuestion(q *question) {
 	s.press.asked[id] = q
 	s.setTimer(timer{at: s.now + int64(batchTimeout), kind: timerQuestion, batch: id})
 	m := shard.Preempt{Epoch: q.shard.epoch, Batch: id, Now: s.now}
-	for _, in := range q.list {
+	for at, in := range q.list {
 		for n := range in.work.parts {
 			p := &in.work.parts[n]
 			victims, _ := s.victimsFor(in.claim)
-			r := preemption.Request{Class: p.class.class, Count: len(p.instances), Gang: in.work.together, Victims: victims}
+			r := preemption.Request{
+				Class: p.class.class, Count: len(p.instances), Gang: in.work.together, Victims: victims, Unit: uint32(at) + 1, Within: in.work.oneDomain(),
+			}
 			if in.work.host != nil {
 				r.Host = in.work.host.ID
 			}
