@@ -165,7 +165,6 @@ func (q *query) seats(row host.Row, t *tenancy) (seats []seat, tiers []int64, ga
 			return t.seats, tiers, false
 		}
 	}
-	gangs = q.ledger != nil
 	s.candidates(row, q.ledger)
 	seats, tiers, gangs = s.scratch[:0], s.tiers[:0], q.ledger != nil // the loners of a job with gangs are not told by their owner alone
 	for i := range t.order {
