@@ -65,18 +65,23 @@ func newPressRig(b *testing.B, lent int) *pressRig {
 	}
 	p.pool("/owner", pressFill/2*1000)
 	p.settle(b)
+	p.lend(b, pressFill/30, lent)
+	return p
+}
+
+// lend fills hosts with so many runs of each of four sizes, 30 cores together, in jobs of so many.
+func (p *pressRig) lend(b *testing.B, runs, lent int) {
 	for _, cores := range []int64{16, 8, 4, 2} { // the largest first, so that hosts fill up to the last core
-		for left, n := pressFill/30, 0; left > 0; n++ {
+		for left, n := runs, 0; left > 0; n++ {
 			size := min(left, lent)
 			p.job(p.poolIDs[n%pressLenders], size, cores)
 			left -= size
 		}
 		p.settle(b)
 	}
-	if p.launched != pressFill/30*4 {
+	if p.launched != 4*runs {
 		b.Fatalf("%d lent tasks run", p.launched)
 	}
-	return p
 }
 
 // settle plays until nothing has happened for a second.
@@ -94,7 +99,7 @@ func (p *pressRig) settle(b *testing.B) {
 
 // pool makes a pool with a reservation of so many thousandths of a core.
 func (p *pressRig) pool(path string, milli int64) {
-	id := workload.PoolID{1, byte(len(p.poolIDs))}
+	id := workload.PoolID{1, byte(len(p.poolIDs) >> 8), byte(len(p.poolIDs))}
 	p.poolIDs = append(p.poolIDs, id)
 	p.events = append(p.events, scheduler.Call{Token: 1, Command: scheduler.ApplyPool{ID: id, Path: path, Pool: respool.Pool{
 		Kind: respool.Elastic, Share: 1, Reservation: resource.Vector{resource.CPU: milli, resource.Memory: milli * 4},

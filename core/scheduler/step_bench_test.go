@@ -128,6 +128,8 @@ type stepRig struct {
 	poolIDs   []workload.PoolID
 	pledges   int // tasks for which room was pledged
 	kills     int
+	stepped   time.Duration // in the last Step
+	searched  time.Duration // by the shard for victims, since that Step
 }
 
 func newStepRig(b *testing.B, hosts int) *stepRig {
@@ -187,7 +189,8 @@ func (c *stepRig) round() {
 	c.now += int64(10 * time.Millisecond)
 	began := time.Now()
 	out := c.state.Step(c.now, events)
-	c.stepping += time.Since(began)
+	c.stepped, c.searched = time.Since(began), 0
+	c.stepping += c.stepped
 	c.groups += len(out.Groups)
 	ended := c.running
 	c.running = nil
@@ -215,7 +218,11 @@ func (c *stepRig) round() {
 
 func (c *stepRig) tell(m shard.Message) {
 	for inbox := []shard.Message{m}; len(inbox) > 0; inbox = inbox[1:] {
+		began := time.Now()
 		c.machine.Handle(c.now, inbox[0], &c.out)
+		if _, ok := inbox[0].(shard.Preempt); ok {
+			c.searched += time.Since(began)
+		}
 		for _, r := range c.out.Replies {
 			c.events = append(c.events, scheduler.ShardReplied{Shard: "c/0", Epoch: c.out.Epoch, Reply: r})
 			if pledged, ok := r.(shard.Pledged); ok {
