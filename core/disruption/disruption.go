@@ -42,10 +42,13 @@ type Budget struct {
 	Limit       uint32 // of them; math.MaxUint32: none
 }
 
-// BudgetOf counts. Only services have a limit: a batch run that ends is tried again, and a daemon is one to a host.
+// Limits reports whether jobs of a kind have a limit. Only services do: a batch run that ends is tried again, and a daemon is one to a host.
+func Limits(kind workload.Kind) bool { return kind == workload.Service }
+
+// BudgetOf counts.
 func BudgetOf(j Job) Budget {
 	b := Budget{Limit: math.MaxUint32}
-	if j.Kind == workload.Service {
+	if Limits(j.Kind) {
 		b.Limit = j.MaxUnavailable
 	}
 	for state, n := range j.ByRun {

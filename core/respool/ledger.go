@@ -56,6 +56,14 @@ func (t *Tree) Account(id workload.PoolID) (Account, bool) {
 	}, true
 }
 
+// Standing is what a pool may use and uses; zero for an unknown one.
+func (t *Tree) Standing(id workload.PoolID) (entitlement, usage resource.Vector) {
+	if n := t.nodes[id]; n != nil {
+		entitlement, usage = n.entitlement, n.usage
+	}
+	return entitlement, usage
+}
+
 // AttachJob notes that a job lives in the pool, which must be a leaf and stays one until DetachJob.
 func (t *Tree) AttachJob(id workload.PoolID) error {
 	n, err := t.forJobs(id)

@@ -353,6 +353,17 @@ func (t *Tree) All() iter.Seq[Pool] {
 	}
 }
 
+// IDs is All for who wants no more of the pools: a pool is large to copy.
+func (t *Tree) IDs() iter.Seq[workload.PoolID] {
+	return func(yield func(workload.PoolID) bool) {
+		for _, n := range t.preorder()[1:] {
+			if !yield(n.pool.ID) {
+				return
+			}
+		}
+	}
+}
+
 // preorder returns the root and everything below it, parents before children, siblings by name.
 func (t *Tree) preorder() []*node {
 	if t.order == nil {
@@ -383,6 +394,15 @@ func (t *Tree) Within(id, root workload.PoolID) bool {
 		}
 	}
 	return false
+}
+
+// Parent returns the pool above one; false for the root and for an unknown one.
+func (t *Tree) Parent(id workload.PoolID) (workload.PoolID, bool) {
+	n := t.nodes[id]
+	if n == nil || n.parent == nil {
+		return workload.PoolID{}, false
+	}
+	return n.parent.pool.ID, true
 }
 
 // Lookup returns the pool at a path such as "/prod/web"; the leading slash may be missing.

@@ -196,8 +196,8 @@ func (s *State) entitle() {
 	s.tellDemands()
 	s.pools.Entitle(s.capacity)
 	s.poolsDirty, s.demandOff, s.entitledAt = false, false, s.now
-	for p := range s.pools.All() {
-		for _, q := range s.queuesOf(p.ID) {
+	for id := range s.pools.IDs() {
+		for _, q := range s.queuesOf(id) {
 			if q.shares != nil {
 				q.shares.SetCapacity(s.now, s.capacity)
 			}

@@ -170,17 +170,17 @@ func (j *job) countsIn(d *respool.Demand) []*resource.Vector {
 
 // tellDemands gives the tree the demand of the pools in which it may have changed.
 func (s *State) tellDemands() {
-	for p := range s.pools.All() {
-		queues := s.queuesOf(p.ID)
+	for id := range s.pools.IDs() {
+		queues := s.queuesOf(id)
 		changed := false
 		for _, q := range queues {
 			changed = changed || q.changed || (s.poolsDirty && len(q.parts) > 0)
 			q.changed = false
 		}
-		if !changed || !s.pools.IsLeaf(p.ID) {
+		if !changed || !s.pools.IsLeaf(id) {
 			continue
 		}
-		s.tellDemand(s.pools, p.ID, queues)
+		s.tellDemand(s.pools, id, queues)
 	}
 }
 

@@ -48,6 +48,8 @@ type pressure struct {
 	between *preemption.Snapshot
 	claims  map[claim]*preemption.Snapshot
 	again   bool // pleas wait for the next Step's snapshots
+	known   bool // any holds, for this Step too
+	any     bool // between would have somebody
 }
 
 // plea is work for which others may have to make room. It stays ADMITTED meanwhile, or PENDING if it is asked for ahead of its admission.

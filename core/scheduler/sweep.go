@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"math"
 	"slices"
 
 	"github.com/paceline-sched/paceline/core/disruption"
@@ -100,6 +101,14 @@ func (s *State) halt(j *job, i uint32) {
 // budget is how many instances of the job may be down by choice.
 func (j *job) budget() disruption.Budget {
 	return disruption.BudgetOf(disruption.Job{Kind: j.spec.Kind, MaxUnavailable: j.spec.MaxUnavailable, ByRun: &j.byRun, Healthy: j.healthy})
+}
+
+// budgetLeft is budget().Left().
+func (j *job) budgetLeft() uint32 {
+	if !disruption.Limits(j.spec.Kind) {
+		return math.MaxUint32
+	}
+	return j.budget().Left()
 }
 
 func (s *State) deadlinePassed(j *job) {

@@ -87,7 +87,7 @@ func (s *State) account() {
 	a := &s.accounts
 	at := s.now - s.now%int64(usage.Period)
 	if a.moved && s.now-a.advancedAt >= int64(balancePeriod) {
-		s.advanceBalances()
+		s.advanceBalances(false)
 	}
 	if at <= a.rolledAt {
 		s.prune()
@@ -98,7 +98,7 @@ func (s *State) account() {
 	if first { // nothing is known of what was before
 		return
 	}
-	s.advanceBalances() // pools that were made meanwhile begin
+	s.advanceBalances(true) // pools that were made meanwhile begin
 	for _, m := range a.ledger.Roll(at) {
 		s.dirty = append(s.dirty, dirtyEntry{meter: m})
 	}
@@ -118,30 +118,45 @@ func (s *State) usageDue() int64 {
 	return due
 }
 
-// advanceBalances counts how each pool stood since the last time, and how it stands now.
-func (s *State) advanceBalances() {
+// advanceBalances counts how each pool stood since the last time, and how it stands now. Where nothing has changed that can wait until a reading of
+// all is due.
+func (s *State) advanceBalances(all bool) {
 	a := &s.accounts
 	a.advancedAt, a.moved = s.now, false
-	demand := make(map[workload.PoolID]resource.Vector, s.pools.Len())
-	pools := s.everyPool()
-	for _, p := range slices.Backward(pools) { // children before their parents
-		if q := s.queues[queueKey{pool: p.ID}]; q != nil {
-			demand[p.ID] = q.demand.Preemptible.Add(q.demand.NonPreemptible)
-		}
-		if d := demand[p.ID]; !d.IsZero() {
-			demand[p.Parent] = demand[p.Parent].Add(d)
-		}
+	demand := s.demandBelow()
+	for id := range s.pools.IDs() {
+		s.advanceBalance(id, demand[id], all)
 	}
-	for _, p := range pools {
-		b := a.balances[p.ID]
-		if b == nil {
-			b = &poolBalance{Balance: usage.Balance{Pool: p.ID, Since: usage.Milliseconds(s.now), First: s.now}}
-			a.balances[p.ID] = b
-		}
+	s.advanceBalance(respool.RootID, demand[respool.RootID], all)
+}
+
+func (s *State) advanceBalance(id workload.PoolID, demand resource.Vector, always bool) {
+	b := s.accounts.balances[id]
+	if b == nil {
+		b = &poolBalance{Balance: usage.Balance{Pool: id, Since: usage.Milliseconds(s.now), First: s.now}}
+		s.accounts.balances[id] = b
+	}
+	now := usage.Standing{Demand: demand}
+	if now.Entitlement, now.Usage = s.pools.Standing(id); now != b.standing || always {
 		b.Advance(s.now, &b.standing)
-		account, _ := s.pools.Account(p.ID)
-		b.standing = usage.Standing{Entitlement: account.Entitlement, Demand: demand[p.ID], Usage: account.Usage}
+		b.standing = now
 	}
+}
+
+// demandBelow is what ordinary work in each pool, and in those below it, demands, where that is anything.
+func (s *State) demandBelow() map[workload.PoolID]resource.Vector {
+	demand := map[workload.PoolID]resource.Vector{}
+	for id := range s.pools.IDs() {
+		q := s.queues[queueKey{pool: id}]
+		if q == nil {
+			continue
+		}
+		own := q.demand.Preemptible.Add(q.demand.NonPreemptible)
+		for at, some := id, !own.IsZero(); some; at, some = s.pools.Parent(at) {
+			demand[at] = demand[at].Add(own)
+		}
+	}
+	return demand
 }
 
 // everyPool is the root and all pools, parents before children.

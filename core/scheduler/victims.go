@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 
@@ -32,7 +33,7 @@ type claim struct {
 // renew begins a Step's snapshots. One Step has one answer for all that ask, so that they draw on it together.
 func (p *pressure) renew(step uint64) {
 	if p.step != step {
-		p.step, p.between, p.claims = step, nil, nil
+		p.step, p.between, p.claims, p.known = step, nil, nil, false
 	}
 }
 
@@ -84,7 +85,7 @@ func (s *State) victimsOfPlan(j *job) *preemption.Snapshot {
 // anyVictims reports whether there is anybody at all who may make room for a job's admitted work.
 func (s *State) anyVictims(j *job, between bool) bool {
 	lowest, some := s.queueOfJob(j).lowest(s.steps)
-	return some && lowest < j.spec.Priority || between && len(s.victimsBetween().Jobs) > 0
+	return some && lowest < j.spec.Priority || between && s.anyAbove()
 }
 
 // lowest is the lowest priority of the queue's live work that may be preempted.
@@ -191,26 +192,16 @@ type victimPool struct {
 
 // aboveEntitlement is the work of pools above their entitlement and all revocable work.
 func (s *State) aboveEntitlement() *preemption.Snapshot {
-	var pools []victimPool
-	for p := range s.pools.All() {
-		a, _ := s.pools.Account(p.ID)
-		for _, q := range s.queuesOf(p.ID) {
-			if len(q.running) == 0 {
-				continue
-			}
-			if q.revocable {
-				pools = append(pools, victimPool{queue: q, overage: math.MaxInt64})
-				continue
-			}
-			used := q.effective(a.Usage)
-			if over := used.Sub(a.Entitlement).Max(resource.Vector{}); !over.IsZero() {
-				pools = append(pools, victimPool{q, over, preemption.Overage(used, a.Entitlement)})
-			}
-		}
+	pools := slices.Collect(s.victimPools())
+	jobs := 0
+	for _, p := range pools {
+		jobs += len(p.queue.running)
 	}
+	jobs = min(jobs, maxVictimJobs)
 	slices.SortStableFunc(pools, func(a, b victimPool) int { return cmp.Compare(b.overage, a.overage) })
 	snap := s.snapshot()
-	var candidates []preemption.Candidate
+	snap.Jobs = make([]preemption.Job, 0, jobs)
+	candidates := make([]preemption.Candidate, 0, jobs)
 	for _, p := range pools {
 		at := int32(-1)
 		if !p.queue.revocable {
@@ -232,6 +223,58 @@ func (s *State) snapshot() *preemption.Snapshot {
 	return &preemption.Snapshot{Plain: s.cfg.Victims.Plain}
 }
 
+// anyAbove reports whether there is anybody in the snapshot that aboveEntitlement would make. It is asked much more often.
+func (s *State) anyAbove() bool {
+	p := &s.press
+	if p.renew(s.steps); p.between != nil {
+		return len(p.between.Jobs) > 0
+	}
+	if p.known {
+		return p.any
+	}
+	p.known, p.any = true, false
+	if s.cfg.Victims.Nobody {
+		return false
+	}
+	for v := range s.victimPools() {
+		if slices.ContainsFunc(v.queue.running, (*job).mayGive) {
+			p.any = true
+			break
+		}
+	}
+	return p.any
+}
+
+// mayGive reports whether a job with live runs is listed in snapshots.
+func (j *job) mayGive() bool {
+	return j.spec.Preemptible && j.budgetLeft() > 0 && (len(j.gangs) > 0 || len(j.loners) > 0)
+}
+
+// victimPools yields the pools that use more than they are entitled to, and revocable work.
+func (s *State) victimPools() iter.Seq[victimPool] {
+	return func(yield func(victimPool) bool) {
+		for id := range s.pools.IDs() {
+			for _, q := range s.queuesOf(id) {
+				if len(q.running) == 0 {
+					continue
+				}
+				v := victimPool{queue: q, overage: math.MaxInt64}
+				if !q.revocable {
+					entitled, used := s.pools.Standing(id)
+					used = q.effective(used)
+					if v.over = used.Sub(entitled).Max(resource.Vector{}); v.over.IsZero() {
+						continue
+					}
+					v.overage = preemption.Overage(used, entitled)
+				}
+				if !yield(v) {
+					return
+				}
+			}
+		}
+	}
+}
+
 func (s *State) ranked(snap *preemption.Snapshot, candidates []preemption.Candidate) *preemption.Snapshot {
 	if s.cfg.Victims.Nobody {
 		snap.Jobs = nil
@@ -247,7 +290,7 @@ func (s *State) ranked(snap *preemption.Snapshot, candidates []preemption.Candid
 
 // enlist enters a job with live runs, each of its gangs for itself.
 func (s *State) enlist(snap *preemption.Snapshot, candidates []preemption.Candidate, j *job, pool int32, overage int64) []preemption.Candidate {
-	allow := int32(min(j.budget().Left(), math.MaxInt32)) //nolint:gosec // bounded in the call
+	allow := int32(min(j.budgetLeft(), math.MaxInt32)) //nolint:gosec // bounded in the call
 	if !j.spec.Preemptible || allow == 0 {
 		return candidates
 	}
