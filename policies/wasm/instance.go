@@ -164,7 +164,7 @@ func (in *Instance) call(kind policyabi.Kind, n int, fuel int64) (int, error) {
 	in.counters.Fuel.Add(uint64(fuel - int64(in.tank.Get())))
 	switch {
 	case err != nil && late:
-		return 0, in.fault(FaultTime, kind.Export(), fmt.Errorf("it ran for more than %v", maxCallTime))
+		return 0, in.fault(FaultTime, kind.Export(), fmt.Errorf("it computed for more than %v", maxCallTime))
 	case err != nil:
 		return 0, in.fault(in.why(FaultTrap), kind.Export(), shortly(err))
 	}

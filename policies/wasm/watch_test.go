@@ -1,0 +1,46 @@
+package wasm
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+)
+
+// tank is a counter that a test empties.
+type tank struct {
+	api.MutableGlobal
+	v atomic.Int64
+}
+
+func (t *tank) Get() uint64  { return uint64(t.v.Load()) }
+func (t *tank) Set(v uint64) { t.v.Store(int64(v)) }
+
+// TestClockStopsWhatComputes computes without using fuel until the clock empties the tank, again and again, as a guest that writes the counter back may need.
+func TestClockStopsWhatComputes(t *testing.T) {
+	counter := &tank{}
+	w := watch{tank: counter}
+	for range 2 {
+		counter.Set(1)
+		w.begin()
+		deadline := time.Now().Add(time.Minute)
+		for emptiedTimes := 0; emptiedTimes < 3; {
+			if int64(counter.Get()) < 0 {
+				counter.Set(1)
+				emptiedTimes++
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the clock did nothing")
+			}
+		}
+		if !w.end() {
+			t.Fatal("it acted and does not say so")
+		}
+	}
+	counter.Set(1)
+	w.begin()
+	if w.end() || counter.Get() != 1 {
+		t.Fatal("a short call was stopped")
+	}
+}
