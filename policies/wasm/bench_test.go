@@ -95,8 +95,8 @@ func BenchmarkMetering(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	ctx := context.Background()
-	before, after := scanner(b, ctx, plain), scanner(b, ctx, m.Binary)
+	ctx := b.Context()
+	before, after := scanner(b, plain), scanner(b, m.Binary)
 	const inOneGo = 200
 	best := [2]time.Duration{time.Hour, time.Hour}
 	for b.Loop() {
@@ -115,7 +115,7 @@ func BenchmarkMetering(b *testing.B) {
 }
 
 // scanner instantiates a guest with a table of random hosts and one request, and returns its call.
-func scanner(b *testing.B, ctx context.Context, binary []byte) api.Function {
+func scanner(b *testing.B, binary []byte) api.Function {
 	b.Helper()
 	layout, err := policyabi.Plan(policyabi.Shape{
 		Kind: policyabi.Place, Rows: benchRows, Requests: 1, Results: 64, Bitmaps: 1,
@@ -139,8 +139,9 @@ func scanner(b *testing.B, ctx context.Context, binary []byte) api.Function {
 	}
 	r := policyabi.Request{Class: 1, Count: 1, Bitmap: layout.Bitmaps, Needs: [4]int32{1 << 20, 1 << 20}}
 	r.Encode(image[layout.Header.Requests:])
+	ctx := b.Context()
 	rt := wazero.NewRuntime(ctx)
-	b.Cleanup(func() { _ = rt.Close(ctx) })
+	b.Cleanup(func() { _ = rt.Close(context.WithoutCancel(ctx)) })
 	in, err := rt.InstantiateWithConfig(ctx, binary, wazero.NewModuleConfig().WithName(""))
 	if err != nil {
 		b.Fatal(err)
