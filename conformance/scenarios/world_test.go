@@ -270,6 +270,8 @@ func imageDifference(a, b *scheduler.Image) string {
 		return fmt.Sprintf("accounts %+v\nand %+v", a.Accounts, b.Accounts)
 	case !reflect.DeepEqual(a.Balances, b.Balances):
 		return fmt.Sprintf("balances %+v\nand %+v", a.Balances, b.Balances)
+	case !reflect.DeepEqual(a.Rules, b.Rules):
+		return fmt.Sprintf("rules %+v\nand   %+v", a.Rules, b.Rules)
 	case !reflect.DeepEqual(a.Idempotency, b.Idempotency):
 		return "idempotency"
 	case a.Sequence != b.Sequence:

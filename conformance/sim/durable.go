@@ -297,6 +297,9 @@ func imageDifference(a, b *scheduler.Image) string {
 	if d := mapDifference("balance", a.Balances, b.Balances, func(x, y scheduler.BalanceRecord) bool { return x == y }); d != "" {
 		return d
 	}
+	if d := mapDifference("bundle", a.Rules, b.Rules, func(x, y scheduler.RulesRecord) bool { return reflect.DeepEqual(x, y) }); d != "" {
+		return d
+	}
 	for id, ja := range a.Jobs {
 		jb := b.Jobs[id]
 		if jb == nil {

@@ -56,6 +56,14 @@ var rules = map[string]rule{
 	pacelinev1connect.UsageServiceGetUsageProcedure:     {auth.Viewer, inPool},
 	pacelinev1connect.UsageServiceListJobUsageProcedure: {auth.Viewer, somewhere},
 
+	// Rules hold for the whole cell, and who may change them may change every job. What they say and whom they judged is not everybody's.
+	pacelinev1connect.AdmissionServicePushBundleProcedure:    {auth.Admin, everywhere},
+	pacelinev1connect.AdmissionServiceUseBundleProcedure:     {auth.Admin, everywhere},
+	pacelinev1connect.AdmissionServiceRemoveBundleProcedure:  {auth.Admin, everywhere},
+	pacelinev1connect.AdmissionServiceListBundlesProcedure:   {auth.Viewer, everywhere},
+	pacelinev1connect.AdmissionServiceGetBundleProcedure:     {auth.Operator, everywhere},
+	pacelinev1connect.AdmissionServiceListDecisionsProcedure: {auth.Operator, everywhere},
+
 	// Hosts belong to no pool: whoever may see anything sees them, as placement is explained in terms of them.
 	pacelinev1connect.HostServiceListHostsProcedure:   {auth.Viewer, somewhere},
 	pacelinev1connect.HostServiceGetHostProcedure:     {auth.Viewer, somewhere},

@@ -25,6 +25,7 @@ type fault struct {
 	message    string
 	hint       string
 	field      string
+	violations []*pacelinev1.FieldViolation
 	retryAfter time.Duration
 }
 
@@ -73,6 +74,7 @@ func toConnect(err error, requestID string) (out *connect.Error, internal bool) 
 	case errors.As(err, &own):
 		code, message, detail.Hint = own.code, own.message, own.hint
 		detail.RetryAfterMillis = own.retryAfter.Milliseconds()
+		detail.Violations = own.violations
 		if own.field != "" {
 			detail.Violations = []*pacelinev1.FieldViolation{{Field: own.field, Message: own.message}}
 		}

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/paceline-sched/paceline/core/api/admit"
 	"github.com/paceline-sched/paceline/core/api/auth"
 	"github.com/paceline-sched/paceline/core/api/spec"
-	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/workload"
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
@@ -28,11 +28,13 @@ var _ pacelinev1connect.JobServiceHandler = (*jobService)(nil)
 
 func (s *jobService) CreateJob(ctx context.Context, request *connect.Request[pacelinev1.CreateJobRequest]) (*connect.Response[pacelinev1.CreateJobResponse], error) {
 	in := request.Msg
-	job, err := s.read(ctx, in.GetSpec())
+	considered, err := s.consider(ctx, admit.Create, in.GetSpec())
 	if err != nil {
 		return nil, err
 	}
-	command := scheduler.SubmitJob{ID: workload.JobID(newID()), Spec: job, SpecBytes: spec.Bytes(in.GetSpec())}
+	command := scheduler.SubmitJob{
+		ID: workload.JobID(newID()), Spec: considered.job, SpecBytes: spec.Bytes(considered.spec), Asked: considered.asked, Denied: considered.denied,
+	}
 	if key := in.GetIdempotencyKey(); key != "" {
 		command.Idempotency = &scheduler.IdempotencyKey{Principal: accessOf(ctx).principal.Name, Method: request.Spec().Procedure, Key: key}
 		if command.RequestHash, err = hashSpec(in.GetSpec()); err != nil {
@@ -41,15 +43,17 @@ func (s *jobService) CreateJob(ctx context.Context, request *connect.Request[pac
 	}
 	answer, err := s.cell.do(ctx, command)
 	if err != nil {
-		return nil, err
+		return nil, considered.outcome(err)
 	}
-	return connect.NewResponse(&pacelinev1.CreateJobResponse{
-		Job: summaryToWire(&answer.Job), Unchanged: answer.Existed, Warnings: answer.Warnings,
-	}), nil
+	out := &pacelinev1.CreateJobResponse{Job: summaryToWire(&answer.Job), Unchanged: answer.Existed, Warnings: answer.Warnings}
+	if !answer.Existed { // else rules had no say
+		out.Warnings, out.RuleChanges = append(out.Warnings, considered.warnings...), considered.changes
+	}
+	return connect.NewResponse(out), nil
 }
 
 // read asks for permission in a spec's pool and turns the spec into the scheduler's form.
-func (s *jobService) read(ctx context.Context, in *pacelinev1.JobSpec) (*workload.JobSpec, error) {
+func (s *jobService) read(ctx context.Context, in *pacelinev1.JobSpec) (*surroundings, *workload.JobSpec, error) {
 	path := in.GetPool()
 	if path == "" {
 		path = spec.DefaultPool
@@ -57,26 +61,23 @@ func (s *jobService) read(ctx context.Context, in *pacelinev1.JobSpec) (*workloa
 	missing := refuseField("spec.pool", "list the pools and choose one", "pool %s does not exist, or you may not see it", clip(path, 128))
 	missing.code = connect.CodeNotFound
 	if err := permit(ctx, path, missing); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var pool scheduler.PoolView
-	var found bool
-	var names *resource.Names
-	look := func(r scheduler.Reader) {
-		pool, found = r.Pool(path)
-		names = r.Names()
-	}
+	around := &surroundings{}
+	wantState := s.cell.bench.judge != nil && s.cell.bench.judge.WantsState()
+	look := func(r scheduler.Reader) { around.look(r, path, wantState) }
 	err := s.cell.engine.Glance(ctx, look) // the job that comes of it is judged anew, and a commit later is half of a call's time
-	if err == nil && !found {
+	if err == nil && !around.found {
 		err = s.cell.engine.Read(ctx, look) // that it is missing is told
 	}
 	switch {
 	case err != nil:
-		return nil, err
-	case !found:
-		return nil, missing
+		return nil, nil, err
+	case !around.found:
+		return nil, nil, missing
 	}
-	return spec.ToJob(in, spec.Scope{Field: "spec", Pool: pool.Pool.ID, Owner: accessOf(ctx).principal.Name, Names: names})
+	job, err := spec.ToJob(in, spec.Scope{Field: "spec", Pool: around.pool.Pool.ID, Owner: accessOf(ctx).principal.Name, Names: around.names})
+	return around, job, err
 }
 
 func newID() workload.ID {
@@ -92,19 +93,19 @@ func hashSpec(in *pacelinev1.JobSpec) ([32]byte, error) {
 }
 
 func (s *jobService) PlanJob(ctx context.Context, request *connect.Request[pacelinev1.PlanJobRequest]) (*connect.Response[pacelinev1.PlanJobResponse], error) {
-	job, err := s.read(ctx, request.Msg.GetSpec())
+	considered, err := s.consider(ctx, admit.Plan, request.Msg.GetSpec())
 	if err != nil {
 		return nil, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, scheduler.PlanTimeout)
 	defer cancel()
-	answer, err := s.cell.do(bounded, scheduler.PlanJob{Spec: job})
+	answer, err := s.cell.do(bounded, scheduler.PlanJob{Spec: considered.job, Asked: considered.asked, Denied: considered.denied})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return nil, refuse(connect.CodeUnavailable, "try again; if it stays so, look at the clusters' state with host list",
 			"no answer came from the clusters within %v", scheduler.PlanTimeout)
 	}
 	if err != nil {
-		return nil, err
+		return nil, considered.outcome(err)
 	}
 	plan := answer.Plan
 	out := &pacelinev1.PlanJobResponse{
@@ -116,6 +117,9 @@ func (s *jobService) PlanJob(ctx context.Context, request *connect.Request[pacel
 		out.Change = pacelinev1.PlanChange_PLAN_CHANGE_NONE
 	case plan.Exists:
 		out.Change = pacelinev1.PlanChange_PLAN_CHANGE_UPDATE
+	}
+	if out.Change != pacelinev1.PlanChange_PLAN_CHANGE_NONE { // of what is there already rules have no say
+		out.Warnings, out.RuleChanges = append(out.Warnings, considered.warnings...), considered.changes
 	}
 	for _, c := range plan.Changes {
 		out.Fields = append(out.Fields, &pacelinev1.FieldChange{Field: c.Field, Before: c.Old, After: c.New})

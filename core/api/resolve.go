@@ -20,6 +20,7 @@ type cell struct {
 	engine *engine.Engine
 	name   string
 	paths  pathBook
+	bench  bench
 }
 
 // cursor returns the cursor after a revision, good for any filters.

@@ -17,6 +17,7 @@ import (
 	"connectrpc.com/grpchealth"
 	"connectrpc.com/grpcreflect"
 
+	"github.com/paceline-sched/paceline/core/api/admit"
 	"github.com/paceline-sched/paceline/core/api/auth"
 	"github.com/paceline-sched/paceline/core/api/gate"
 	"github.com/paceline-sched/paceline/core/engine"
@@ -45,6 +46,7 @@ const (
 // Parts are what a Server is made of beside its settings.
 type Parts struct {
 	Engine  *engine.Engine
+	Judge   admit.Judge        // default: no job is judged by rules
 	Metrics *telemetry.Metrics // default: /metrics is not served
 	Log     *slog.Logger       // default: nothing is logged
 	Trace   *telemetry.Trace   // default: nobody looks
@@ -108,12 +110,14 @@ func (s *Server) openTokens(trace *telemetry.Trace) (*auth.Tokens, error) {
 
 func (s *Server) routes(e *edge, parts Parts) http.Handler {
 	c := &cell{engine: parts.Engine, name: s.config.Cell}
+	c.bench.judge, c.bench.log = parts.Judge, parts.Log
 	options := []connect.HandlerOption{
 		connect.WithInterceptors(e), connect.WithReadMaxBytes(MaxRequestBytes), connect.WithSendMaxBytes(MaxResponseBytes),
 		connect.WithCodec(strictJSON{}), connect.WithCompressMinBytes(minCompressed),
 	}
 	mux := http.NewServeMux()
 	mux.Handle(pacelinev1connect.NewJobServiceHandler(&jobService{c}, options...))
+	mux.Handle(pacelinev1connect.NewAdmissionServiceHandler(&admissionService{c}, options...))
 	small := append(options[:len(options):len(options)], connect.WithReadMaxBytes(maxSmallBytes))
 	streams := append(small[:len(small):len(small)], connect.WithCompressMinBytes(math.MaxInt))
 	mux.Handle(pacelinev1connect.NewTaskServiceHandler(&taskService{c}, streams...))
@@ -138,6 +142,7 @@ func (s *Server) routes(e *edge, parts Parts) http.Handler {
 var serviceNames = []string{
 	pacelinev1connect.JobServiceName, pacelinev1connect.TaskServiceName, pacelinev1connect.PoolServiceName, pacelinev1connect.UsageServiceName,
 	pacelinev1connect.HostServiceName, pacelinev1connect.EventServiceName, pacelinev1connect.AdminServiceName,
+	pacelinev1connect.AdmissionServiceName,
 }
 
 // health says whether the cell answers.

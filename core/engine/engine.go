@@ -291,6 +291,16 @@ func (e *Engine) Samples(from int64, visit func(*usage.Sample) bool) error {
 	return record.NewCodec(e.config.Keys).Samples(snap, from, visit)
 }
 
+// Archive returns the bytes of a version of a bundle of rules; nil: it is not kept.
+func (e *Engine) Archive(digest [32]byte) ([]byte, error) {
+	snap, err := e.config.Store.Snapshot()
+	if err != nil {
+		return nil, fmt.Errorf("read a bundle of rules: %w", err)
+	}
+	defer snap.Close()
+	return record.NewCodec(e.config.Keys).Archive(snap, digest)
+}
+
 // ReadLog reads the output of a run from the shard that has or had it.
 func (e *Engine) ReadLog(ctx context.Context, from shard.ID, run workload.RunID, request driver.LogRequest) (io.ReadCloser, error) {
 	e.mu.RLock()

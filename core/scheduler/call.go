@@ -14,7 +14,7 @@ func (s *State) call(c Call) {
 	case SubmitJob:
 		a, err = s.submitJob(c.Caller, &cmd)
 	case PlanJob:
-		if err = s.planJob(c.Token, cmd.Spec); err == nil {
+		if err = s.planJob(c.Token, &cmd); err == nil {
 			return // answered when the shards have
 		}
 	case ExplainJob:
@@ -27,6 +27,8 @@ func (s *State) call(c Call) {
 		a, err = s.restartJob(c.Caller, cmd)
 	case ApplyPool, MovePool, DeletePool:
 		a, err = s.commitPool(c.Caller, cmd)
+	case EditRules:
+		err = s.editRules(c.Caller, &cmd)
 	case NameResources:
 		err = s.nameResources(cmd.Names)
 	case DrainHost:

@@ -14,11 +14,14 @@ func (s *State) submitJob(caller Caller, cmd *SubmitJob) (Answer, *Error) {
 			return s.repeated(known, cmd)
 		}
 	}
-	if a, err := s.sameName(cmd.Spec); err != nil || a != nil {
+	if a, err := s.sameName(cmd); err != nil || a != nil {
 		if err != nil {
 			return Answer{}, err
 		}
 		return *a, nil
+	}
+	if cmd.Denied != nil {
+		return Answer{}, cmd.Denied
 	}
 	if err := s.checkSpec(cmd.Spec, cmd.SpecBytes); err != nil {
 		return Answer{}, err
@@ -42,7 +45,7 @@ func (s *State) submitJob(caller Caller, cmd *SubmitJob) (Answer, *Error) {
 func (s *State) accept(caller Caller, cmd *SubmitJob) Answer {
 	j := newJob(JobRecord{
 		ID: cmd.ID, Order: s.nextOrder, Version: 1, Config: 1, Caller: caller, Goal: GoalRun, State: workload.JobPending, Generation: 1,
-		Created: s.now,
+		Created: s.now, Asked: cmd.Asked,
 	}, cmd.Spec, cmd.SpecBytes)
 	j.needsSpec = true
 	s.nextOrder++
@@ -100,7 +103,8 @@ func (s *State) repeated(known *IdempotencyRecord, cmd *SubmitJob) (Answer, *Err
 
 // sameName settles a submission under the name of a job that is there: the same spec is a no-op, an ended job makes room, everything else is
 // refused.
-func (s *State) sameName(spec *workload.JobSpec) (*Answer, *Error) {
+func (s *State) sameName(cmd *SubmitJob) (*Answer, *Error) {
+	spec := cmd.Spec
 	j, ok := s.byName[jobName{spec.Pool, spec.Name}]
 	if !ok || j.State.Terminal() {
 		return nil, nil
@@ -111,8 +115,10 @@ func (s *State) sameName(spec *workload.JobSpec) (*Answer, *Error) {
 		err := refuse(FailedPrecondition, "spec.name", "wait until it has stopped, then submit again",
 			"job %s in pool %s is stopping", spec.Name, path)
 		return nil, err
-	case len(s.differences(j.spec, spec)) == 0:
+	case j.isAsked(cmd.Asked) || len(s.differences(j.spec, spec)) == 0:
 		return &Answer{Job: s.jobView(j), Existed: true}, nil
+	case cmd.Denied != nil:
+		return nil, nil // the rules' reason comes first
 	case spec.Kind == workload.Batch:
 		return nil, refuse(FailedPrecondition, "spec", "stop it first, or submit under another name",
 			"job %s in pool %s is running with another spec (%s differs)", spec.Name, path, s.firstDifference(j.spec, spec))
@@ -120,6 +126,9 @@ func (s *State) sameName(spec *workload.JobSpec) (*Answer, *Error) {
 	return nil, refuse(FailedPrecondition, "spec", "a running service cannot be changed in place yet: stop it and submit again, or use another name",
 		"job %s in pool %s is running with another spec (%s differs)", spec.Name, path, s.firstDifference(j.spec, spec))
 }
+
+// isAsked reports whether a job was asked for with the spec of a digest, whatever rules made of it since.
+func (j *job) isAsked(digest [32]byte) bool { return digest == j.Asked && digest != [32]byte{} }
 
 // checkSpec refuses what only the cell can judge; the API edge has checked the fields themselves.
 func (s *State) checkSpec(spec *workload.JobSpec, size int) *Error {

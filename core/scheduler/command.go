@@ -50,9 +50,17 @@ type (
 		SpecBytes   int // encoded size of Spec, at most MaxSpecBytes
 		Idempotency *IdempotencyKey
 		RequestHash [32]byte
+		// Asked is a digest of the spec as its user wrote it, before rules changed it. A live job of the same name and digest is the same.
+		Asked [32]byte
+		// Denied is why rules refuse the job. It only counts for one that is not there yet.
+		Denied *Error
 	}
 	// PlanJob tells what SubmitJob would do and where its instances would go, changing nothing.
-	PlanJob struct{ Spec *workload.JobSpec }
+	PlanJob struct {
+		Spec   *workload.JobSpec
+		Asked  [32]byte // as for SubmitJob
+		Denied *Error   // likewise
+	}
 	// ExplainJob answers as Reader.Explain, and asks the shards which restriction keeps refused work out.
 	ExplainJob struct{ Job workload.JobID }
 	// StopJob ends a job's runs.

@@ -278,6 +278,10 @@ func sizeOf(w Write) int {
 	switch r := w.Record.(type) {
 	case SpecRecord:
 		return fixed + r.Size
+	case ArchiveRecord:
+		return fixed + len(r.Archive)
+	case RulesRecord:
+		return fixed + len(r.Name) + len(r.Kept)*(fixed+64)
 	case TaskRecord:
 		return fixed + len(r.Message) + 3*len(r.Ports)
 	case RunRecord:

@@ -25,6 +25,7 @@ type Image struct {
 	Idempotency map[IdempotencyKey]IdempotencyRecord
 	Accounts    map[usage.Key]AccountRecord
 	Balances    map[workload.PoolID]BalanceRecord
+	Rules       map[string]RulesRecord
 }
 
 // JobImage is one job in an Image.
@@ -40,6 +41,7 @@ func NewImage() *Image {
 	return &Image{
 		Pools: map[workload.PoolID]PoolRecord{}, Jobs: map[workload.JobID]*JobImage{}, Hosts: map[workload.HostID]HostRecord{},
 		Idempotency: map[IdempotencyKey]IdempotencyRecord{}, Accounts: map[usage.Key]AccountRecord{}, Balances: map[workload.PoolID]BalanceRecord{},
+		Rules: map[string]RulesRecord{},
 	}
 }
 
@@ -78,7 +80,9 @@ func (im *Image) Apply(w Write) {
 		put(im.Accounts, r.Key, r, w.Delete)
 	case BalanceRecord:
 		put(im.Balances, r.Pool, r, w.Delete)
-	case RunRecord, SampleRecord, ChangesRecord:
+	case RulesRecord:
+		put(im.Rules, r.Name, r, w.Delete)
+	case RunRecord, SampleRecord, ChangesRecord, ArchiveRecord:
 	}
 }
 
@@ -139,6 +143,7 @@ func Start(cfg Config, im *Image, epoch uint64, now int64) (*State, []Group, err
 	}
 	s.loadHosts(im)
 	s.loadAccounts(im)
+	s.loadRules(im)
 	if err := s.loadJobs(im); err != nil {
 		return nil, nil, err
 	}
@@ -381,6 +386,9 @@ func (s *State) Image() *Image {
 	}
 	for id, h := range s.hosts {
 		im.Hosts[id] = h.HostRecord
+	}
+	for name, r := range s.rules.byName {
+		im.Rules[name] = *r
 	}
 	for key, r := range s.idempotency {
 		im.Idempotency[key] = *r

@@ -43,12 +43,19 @@ type plannedRoom struct {
 
 // planJob answers what a submission would do. The placement is tried by the shards without taking room, so the answer comes later;
 // what would be refused at once is refused at once.
-func (s *State) planJob(token uint64, spec *workload.JobSpec) *Error {
+func (s *State) planJob(token uint64, cmd *PlanJob) *Error {
+	spec := cmd.Spec
 	plan := &Plan{Hosts: map[string]int{}}
 	old, exists := s.byName[jobName{spec.Pool, spec.Name}]
 	if exists && !old.State.Terminal() {
 		plan.Exists = true
-		plan.Changes = s.differences(old.spec, spec)
+		if !old.isAsked(cmd.Asked) {
+			plan.Changes = s.differences(old.spec, spec)
+		}
+	}
+	same := plan.Exists && len(plan.Changes) == 0
+	if cmd.Denied != nil && !same {
+		return cmd.Denied
 	}
 	if err := s.checkSpec(spec, 0); err != nil {
 		return err
@@ -59,7 +66,7 @@ func (s *State) planJob(token uint64, spec *workload.JobSpec) *Error {
 		return err
 	}
 	p := &planWork{token: token, plan: plan, job: plannedJob(JobRecord{Order: s.nextOrder, Goal: GoalRun}, spec)}
-	if plan.Exists && len(plan.Changes) == 0 {
+	if same {
 		s.external(Reply{Answer: Answer{Token: token, Plan: plan}})
 		return nil
 	}

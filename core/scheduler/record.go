@@ -67,6 +67,7 @@ type (
 		Created  int64
 		Started  int64 // first run RUNNING; 0: none yet
 		Finished int64
+		Asked    [32]byte // digest of the spec as its user wrote it; zero: not known
 	}
 
 	// GangLife is what lasts of one gang among several of a job.

@@ -164,6 +164,7 @@ type State struct {
 	press    pressure
 
 	idempotency map[IdempotencyKey]*IdempotencyRecord
+	rules       cellRules
 	steps       uint64
 	timers      timerHeap
 	launching   []launchWait // by time
@@ -358,11 +359,11 @@ func New(cfg Config) *State {
 		batches:     map[uint64]*batch{},
 		press:       pressure{asked: map[uint64]*question{}, works: map[uint64]*pledgedWork{}, pledges: map[pledgeKey]*pledge{}},
 		accounts:    newAccounting(),
-		idempotency: map[IdempotencyKey]*IdempotencyRecord{},
-		dirtyHosts:  map[workload.HostID]int{},
-		dirtyPools:  map[workload.PoolID]int{},
-		nextOrder:   1,
-		nextBatch:   1,
+		idempotency: map[IdempotencyKey]*IdempotencyRecord{}, rules: cellRules{byName: map[string]*RulesRecord{}},
+		dirtyHosts: map[workload.HostID]int{},
+		dirtyPools: map[workload.PoolID]int{},
+		nextOrder:  1,
+		nextBatch:  1,
 	}
 }
 

@@ -28,10 +28,13 @@ const (
 	KindAccount     Kind = "account"     // by pool id, digest of owner
 	KindBalance     Kind = "balance"     // by pool id
 	KindSample      Kind = "sample"      // by time, pool id
+	KindRules       Kind = "rules"       // by digest of the bundle's name
+	KindArchive     Kind = "archive"     // by digest
 )
 
 var kinds = []Kind{
 	KindMeta, KindCell, KindPool, KindJob, KindSpec, KindTask, KindRun, KindHost, KindIdempotency, KindEvent, KindAccount, KindBalance, KindSample,
+	KindRules, KindArchive,
 }
 
 const (
@@ -136,6 +139,12 @@ func (k Keyspace) Account(pool workload.PoolID, digest [32]byte) []byte {
 
 // Balance is the key of a pool's balance.
 func (k Keyspace) Balance(id workload.PoolID) []byte { return k.key(KindBalance, id[:], 0) }
+
+// Rules is the key of a bundle of rules; digest is taken over its name.
+func (k Keyspace) Rules(digest [32]byte) []byte { return k.key(KindRules, digest[:], 0) }
+
+// Archive is the key of the bytes of a version of a bundle.
+func (k Keyspace) Archive(digest [32]byte) []byte { return k.key(KindArchive, digest[:], 0) }
 
 // Sample is the key of a pool's sample of a time, in UTC nanoseconds: samples sort by time.
 func (k Keyspace) Sample(at int64, pool workload.PoolID) []byte {

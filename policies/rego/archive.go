@@ -130,8 +130,12 @@ func walkBundle(dir fs.FS, visit func(name string) error) error {
 				return fs.SkipDir
 			}
 			return nil
-		case !entry.Type().IsRegular(), !isPart(base):
+		case !isPart(base):
 			return nil
+		case !entry.Type().IsRegular(): // a link to a file is as good as the file
+			if info, err := fs.Stat(dir, name); err != nil || !info.Mode().IsRegular() {
+				return err
+			}
 		}
 		if files++; files > maxFiles {
 			return fmt.Errorf("it has more than %d files", maxFiles)

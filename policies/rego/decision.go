@@ -104,13 +104,16 @@ func reasonOf(d *admit.Decision) string {
 // shown is a decision as others may see it: without what may be a secret.
 func (d *decision) shown() admit.Decision {
 	r, v := d.request, d.verdict
-	hide := secretsOf(r)
+	var hide secrets
+	if len(v.Changes) > 0 {
+		hide = secretsOf(r)
+	}
 	out := admit.Decision{
 		At: d.at, Operation: r.Operation, Principal: r.Principal.Name, Pool: r.Pool.Path, Job: r.Job.Name, Outcome: d.outcome(), Shadow: d.shadow,
-		Messages: hide.messages(v.Denials), Warnings: hide.messages(v.Warnings), Memo: d.memo, Took: d.took,
+		Messages: v.Denials, Warnings: v.Warnings, Memo: d.memo, Took: d.took,
 	}
 	if f := v.Failure; f != nil {
-		out.Messages = hide.messages([]admit.Message{{Bundle: f.Bundle, Text: f.Reason}})
+		out.Messages = []admit.Message{{Bundle: f.Bundle, Text: f.Reason}}
 	}
 	for _, c := range v.Changes {
 		c.Before, c.After = hide.text(c.Before), hide.text(c.After)
@@ -151,6 +154,20 @@ func secretsOf(r *admit.Request) secrets {
 	}
 	slices.SortFunc(out, func(a, b string) int { return len(b) - len(a) }) // of two values of which one is in the other, the longer one first
 	return out
+}
+
+// hideSecrets takes what may be a secret out of all that is said of a job: it goes into logs.
+func hideSecrets(r *admit.Request, v *admit.Verdict) {
+	if len(v.Denials)+len(v.Warnings) == 0 && v.Failure == nil {
+		return
+	}
+	hide := secretsOf(r)
+	v.Denials, v.Warnings = hide.messages(v.Denials), hide.messages(v.Warnings)
+	if v.Failure != nil {
+		f := *v.Failure
+		f.Reason = hide.text(f.Reason)
+		v.Failure = &f
+	}
 }
 
 func (s secrets) text(in string) string {

@@ -201,6 +201,7 @@ func (j *Judge) Judge(ctx context.Context, r *admit.Request) (*admit.Verdict, er
 	if err != nil {
 		return nil, err
 	}
+	hideSecrets(r, v)
 	j.decided(r, v, decision{at: began, took: time.Since(began), memo: memo})
 	if len(s.shadows) > 0 {
 		select {
@@ -220,6 +221,8 @@ func (j *Judge) judge(ctx context.Context, s *set, r *admit.Request) (*admit.Ver
 		return nil, false, err
 	}
 	spec, changes, fail := mutate(s.active, answers, r)
+	wanted := answers
+	defer func() { s.count(wanted, answers) }()
 	if fail != nil || spec == nil {
 		return verdictOf(s.active, answers, nil, nil, fail), memo, nil
 	}
@@ -262,9 +265,6 @@ func (j *Judge) ask(ctx context.Context, s *set, r *admit.Request, left *time.Du
 			s.memo.keep(k, answers)
 		}
 	}
-	for i := range answers {
-		s.active[i].tally.add(&answers[i])
-	}
 	return answers, ok, nil
 }
 
@@ -284,6 +284,18 @@ func (u *unit) eval(input ast.Value, limit time.Duration) answer {
 		return answer{err: u.ill}
 	}
 	return u.prog.eval(input, limit)
+}
+
+// count adds one job to the tallies: what was wanted of it at first, and what was said of it in the end.
+func (s *set) count(wanted, said []answer) {
+	for i, u := range s.active {
+		if said == nil { // the caller has gone
+			return
+		}
+		a := said[i]
+		a.mutate = wanted[i].mutate
+		u.tally.add(&a)
+	}
 }
 
 func (t *tally) add(a *answer) {

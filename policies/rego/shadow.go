@@ -48,6 +48,7 @@ func (j *Judge) watch(s shadowed) {
 				v.Failure = fail
 			}
 		}
+		hideSecrets(s.request, v)
 		j.decided(s.request, v, decision{at: began, took: time.Since(began), shadow: u.name})
 	}
 }

@@ -29,13 +29,14 @@ const MaxMessageBytes = 16 << 20
 
 // Client speaks to one server.
 type Client struct {
-	Jobs   pacelinev1connect.JobServiceClient
-	Tasks  pacelinev1connect.TaskServiceClient
-	Pools  pacelinev1connect.PoolServiceClient
-	Usage  pacelinev1connect.UsageServiceClient
-	Hosts  pacelinev1connect.HostServiceClient
-	Events pacelinev1connect.EventServiceClient
-	Admin  pacelinev1connect.AdminServiceClient
+	Jobs      pacelinev1connect.JobServiceClient
+	Tasks     pacelinev1connect.TaskServiceClient
+	Pools     pacelinev1connect.PoolServiceClient
+	Admission pacelinev1connect.AdmissionServiceClient
+	Usage     pacelinev1connect.UsageServiceClient
+	Hosts     pacelinev1connect.HostServiceClient
+	Events    pacelinev1connect.EventServiceClient
+	Admin     pacelinev1connect.AdminServiceClient
 
 	address string
 	idle    func()
@@ -180,6 +181,7 @@ func New(address string, options ...Option) (*Client, error) {
 	c.Jobs = pacelinev1connect.NewJobServiceClient(s.httpClient, c.address, opts...)
 	c.Tasks = pacelinev1connect.NewTaskServiceClient(s.httpClient, c.address, opts...)
 	c.Pools = pacelinev1connect.NewPoolServiceClient(s.httpClient, c.address, opts...)
+	c.Admission = pacelinev1connect.NewAdmissionServiceClient(s.httpClient, c.address, opts...)
 	c.Usage = pacelinev1connect.NewUsageServiceClient(s.httpClient, c.address, opts...)
 	c.Hosts = pacelinev1connect.NewHostServiceClient(s.httpClient, c.address, opts...)
 	c.Events = pacelinev1connect.NewEventServiceClient(s.httpClient, c.address, opts...)

@@ -100,6 +100,10 @@ func (c *Codec) key(r scheduler.Record) []byte {
 		return c.keys.Balance(r.Pool)
 	case scheduler.SampleRecord:
 		return c.keys.Sample(r.At, r.Pool)
+	case scheduler.RulesRecord:
+		return c.keys.Rules(sha256.Sum256([]byte(r.Name)))
+	case scheduler.ArchiveRecord:
+		return c.keys.Archive(r.Digest)
 	}
 	return nil
 }
@@ -157,6 +161,10 @@ func (c *Codec) message(r scheduler.Record) proto.Message {
 		return balanceToProto(&r.Balance)
 	case scheduler.SampleRecord:
 		return sampleToProto(&r.Sample)
+	case scheduler.RulesRecord:
+		return rulesToProto(&r)
+	case scheduler.ArchiveRecord:
+		return &recordpb.Archive{Archive: r.Archive}
 	}
 	return nil
 }
@@ -209,6 +217,10 @@ func (c *Codec) decode(key, value []byte) (scheduler.Write, error) {
 		r = d.balance()
 	case store.KindSample:
 		r = d.sample()
+	case store.KindRules:
+		r = d.rules()
+	case store.KindArchive:
+		r = d.archive()
 	default:
 		return scheduler.Write{}, fmt.Errorf("a %s key holds no record", kind)
 	}
@@ -218,7 +230,7 @@ func (c *Codec) decode(key, value []byte) (scheduler.Write, error) {
 // imageKinds are the kinds that make up an Image.
 var imageKinds = []store.Kind{
 	store.KindCell, store.KindPool, store.KindJob, store.KindSpec, store.KindTask, store.KindHost, store.KindIdempotency,
-	store.KindAccount, store.KindBalance,
+	store.KindAccount, store.KindBalance, store.KindRules,
 }
 
 // LoadImage reads the whole state of the cell, without run history and event log. It costs one scan.
@@ -290,4 +302,19 @@ func (c *Codec) Samples(snap store.Snapshot, from int64, visit func(*usage.Sampl
 		r, ok := w.Record.(scheduler.SampleRecord)
 		return !ok || visit(&r.Sample), nil
 	})
+}
+
+// Archive returns the bytes of a version of a bundle of rules; nil: they are not there.
+func (c *Codec) Archive(snap store.Snapshot, digest [32]byte) ([]byte, error) {
+	key := c.keys.Archive(digest)
+	value, err := snap.Get(key)
+	if err != nil || value == nil {
+		return nil, err
+	}
+	w, err := c.Decode(key, value)
+	if err != nil {
+		return nil, err
+	}
+	r, _ := w.Record.(scheduler.ArchiveRecord)
+	return r.Archive, nil
 }

@@ -159,7 +159,7 @@ func (d *decoder) job() scheduler.Record {
 			Number: m.GetRestartNumber(), Batch: m.GetRestartBatch(), Grace: time.Duration(m.GetRestartGrace()),
 			Only: d.ranges(m.GetRestartOnly(), workload.MaxInstances),
 		},
-		Created: m.GetCreated(), Started: m.GetStarted(), Finished: m.GetFinished(),
+		Created: m.GetCreated(), Started: m.GetStarted(), Finished: m.GetFinished(), Asked: d.digest(m.GetAsked()),
 	}
 	for _, g := range m.GetGangs() {
 		r.Gangs = append(r.Gangs, scheduler.GangLife{Generation: g.GetGeneration(), Failures: g.GetFailures()})

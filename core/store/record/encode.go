@@ -64,7 +64,7 @@ func jobToProto(r *scheduler.JobRecord) *recordpb.Job {
 		Order: r.Order, Version: r.Version, Config: r.Config, Caller: &recordpb.Caller{Principal: r.Caller.Principal, Tenant: r.Caller.Tenant},
 		Goal: uint32(r.Goal), GoalReason: uint32(r.GoalReason), State: uint32(r.State), Reason: uint32(r.Reason), Generation: r.Generation,
 		Failures: r.Failures, RestartNumber: r.Restart.Number, RestartBatch: r.Restart.Batch, RestartGrace: int64(r.Restart.Grace),
-		Created: r.Created, Started: r.Started, Finished: r.Finished,
+		Created: r.Created, Started: r.Started, Finished: r.Finished, Asked: digestBytes(&r.Asked),
 	}
 	for _, only := range r.Restart.Only {
 		m.RestartOnly = append(m.RestartOnly, only.First, only.Last)

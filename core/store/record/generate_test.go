@@ -1,6 +1,7 @@
 package record_test
 
 import (
+	"crypto/sha256"
 	"time"
 
 	"pgregory.net/rapid"
@@ -202,7 +203,7 @@ func (s source) jobRecord() scheduler.JobRecord {
 		ID: s.job(), Order: rapid.Uint64().Draw(s.t, "order"), Version: rapid.Uint64().Draw(s.t, "version"), Config: s.number(),
 		Caller: scheduler.Caller{Principal: s.text(), Tenant: s.text()}, Goal: between(s, scheduler.GoalRun, scheduler.GoalDelete),
 		GoalReason: s.reason(), State: between(s, 0, workload.JobStopped), Reason: s.reason(), Generation: s.number(), Failures: s.number(),
-		Restart: scheduler.Restart{Number: s.number(), Batch: s.number(), Grace: s.span(), Only: s.ranges()}, Created: s.time(), Started: s.time(), Finished: s.time(),
+		Restart: scheduler.Restart{Number: s.number(), Batch: s.number(), Grace: s.span(), Only: s.ranges()}, Created: s.time(), Started: s.time(), Finished: s.time(), Asked: s.digest(),
 	}
 }
 
@@ -292,6 +293,8 @@ func (s source) draws() []func() scheduler.Record {
 		func() scheduler.Record { return s.account() },
 		func() scheduler.Record { return s.balance() },
 		func() scheduler.Record { return s.sample() },
+		func() scheduler.Record { return s.rules() },
+		func() scheduler.Record { return s.archive() },
 	}
 }
 
@@ -328,4 +331,29 @@ func (s source) sample() scheduler.SampleRecord {
 		out.Owners = append(out.Owners, usage.OwnerReading{Owner: s.text(), Held: s.vector(0)})
 	}
 	return scheduler.SampleRecord{Sample: out}
+}
+
+func (s source) digest() (out [32]byte) {
+	if s.bool() {
+		out = sha256.Sum256([]byte(s.text()))
+	}
+	return out
+}
+
+func (s source) rules() scheduler.RulesRecord {
+	out := scheduler.RulesRecord{
+		Name: rapid.SampledFrom([]string{"labels", "quota", "a-b"}).Draw(s.t, "name"), Version: uint64(s.number()), Active: s.digest(), Shadow: s.digest(),
+		Updated: s.time(), By: s.text(),
+	}
+	for range rapid.IntRange(0, scheduler.MaxRulesKept).Draw(s.t, "versions") {
+		out.Kept = append(out.Kept, scheduler.RulesVersion{
+			Digest: s.digest(), Size: rapid.IntRange(0, scheduler.MaxArchiveBytes).Draw(s.t, "size"), Pushed: s.time(), By: s.text(),
+		})
+	}
+	return out
+}
+
+func (s source) archive() scheduler.ArchiveRecord {
+	raw := rapid.SliceOfN(rapid.Byte(), 1, 64).Draw(s.t, "archive")
+	return scheduler.ArchiveRecord{Digest: sha256.Sum256(raw), Archive: raw}
 }

@@ -2,6 +2,7 @@ package record_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/hex"
 	"flag"
 	"fmt"
@@ -72,7 +73,7 @@ func samples() []sample {
 		{"job", scheduler.JobRecord{
 			ID: sampleJob, Order: 9, Version: 8, Config: 2, Caller: scheduler.Caller{Principal: "ada", Tenant: "lab"}, Goal: scheduler.GoalStop,
 			GoalReason: workload.ReasonStopRequested, State: workload.JobStopping, Reason: workload.ReasonDeadline, Generation: 2, Failures: 1, Gangs: []scheduler.GangLife{{Generation: 4, Failures: 3}},
-			Restart: scheduler.Restart{Number: 3, Batch: 4, Grace: time.Second, Only: []workload.InstanceRange{{First: 2, Last: 5}, {First: 9, Last: 9}}}, Created: sampleTime, Started: sampleTime + 1, Finished: sampleTime + 2,
+			Restart: scheduler.Restart{Number: 3, Batch: 4, Grace: time.Second, Only: []workload.InstanceRange{{First: 2, Last: 5}, {First: 9, Last: 9}}}, Created: sampleTime, Started: sampleTime + 1, Finished: sampleTime + 2, Asked: [32]byte{7, 31: 1},
 		}, &recordpb.Job{}},
 		{"task", sampleTask(), &recordpb.Task{}},
 		{"run", scheduler.RunRecord{
@@ -105,6 +106,11 @@ func samples() []sample {
 			Demanded: resource.Vector{3}, Deficit: resource.Vector{4}, Overage: resource.Vector{0, 5},
 			Owners: []usage.OwnerReading{{Owner: "ada", Held: resource.Vector{1}}},
 		}}, &recordpb.Sample{}},
+		{"rules", scheduler.RulesRecord{
+			Name: "quota", Version: 3, Active: [32]byte{1}, Shadow: [32]byte{2}, Updated: sampleTime, By: "ada",
+			Kept: []scheduler.RulesVersion{{Digest: [32]byte{1}, Size: 7, Pushed: sampleTime - 1, By: "ada"}},
+		}, &recordpb.Rules{}},
+		{"archive", scheduler.ArchiveRecord{Digest: sha256.Sum256([]byte("rules")), Archive: []byte("rules")}, &recordpb.Archive{}},
 	}
 }
 

@@ -111,6 +111,10 @@ func identity(r scheduler.Record) any {
 		return r.Pool
 	case scheduler.SampleRecord:
 		return [2]any{r.At, r.Pool}
+	case scheduler.RulesRecord:
+		return r.Name
+	case scheduler.ArchiveRecord:
+		return r.Digest
 	}
 	return nil
 }

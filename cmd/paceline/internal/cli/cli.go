@@ -34,6 +34,8 @@ type Config struct {
 	// Servers are commands that run servers, Simulations the verbs of sim; both are made elsewhere.
 	Servers     []*cobra.Command
 	Simulations []*cobra.Command
+	// Rules is what the verbs of admission need beside a server.
+	Rules RulesTools
 }
 
 // app is the state of one command line.
@@ -111,7 +113,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
 
 	add(root, groupWork, a.jobCommand(), a.taskCommand(), a.eventsCommand())
-	add(root, groupCapacity, a.poolCommand(), a.hostCommand())
+	add(root, groupCapacity, a.poolCommand(), a.hostCommand(), a.admissionCommand())
 	add(root, groupServer, a.backupCommand())
 	adopt(a.Servers)
 	adopt(a.Simulations)

@@ -276,6 +276,7 @@ func (a *app) describePlan(spec *pacelinev1.JobSpec, plan *pacelinev1.PlanJobRes
 	default:
 		a.say("+ job %s would be created", path) // its fields are the file's own
 	}
+	a.sayRuleChanges("would change", plan.GetRuleChanges())
 	if plan.GetChecked() > 0 {
 		a.say("  of %s, the pool's entitlement covers %d and %d would be placed at once", output.Plural(plan.GetChecked(), "instance"), plan.GetAdmitted(), plan.GetPlaceable())
 	}

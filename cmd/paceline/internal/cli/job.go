@@ -123,6 +123,7 @@ func (a *app) runJobs(ctx context.Context, files []string, pool, key string, w w
 				word = "unchanged"
 			}
 			a.say("job %s %s (%s)", summaryPath(answer.GetJob()), word, answer.GetJob().GetId())
+			a.sayRuleChanges("changed", answer.GetRuleChanges())
 		}
 		created = append(created, answer.GetJob())
 	}

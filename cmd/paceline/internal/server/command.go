@@ -97,6 +97,8 @@ func (o *options) common(cmd *cobra.Command, d Defaults) {
 	f.IntVar(&o.config.MaxCalls, "max-calls", gate.DefaultCalls, "calls in progress at once; as many more wait for their turn")
 	f.IntVar(&o.config.MaxStreams, "max-streams", gate.DefaultStreams, "watches, logs and backups open at once")
 	f.IntVar(&o.config.MaxConnections, "max-connections", 0, "connections open at once (default: half of the limit of open files, at most 16384)")
+	f.StringVar(&o.config.AdmissionDir, "admission-dir", "", "directory of bundles of admission rules, taken up as they change; see also 'paceline admission'")
+	f.StringVar(&o.config.AdmissionKeys, "admission-keys", "", "directory of public keys (ID.pem), of which one must have signed each bundle of admission rules")
 	f.IntVar(&o.gcPercent, "gc-percent", 0, "garbage that may gather in memory, in percent of what is in use; less costs processor time (default: GOGC, or 50)")
 	f.StringVar(&o.logFormat, "log-format", "text", "form of the log on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "info", "least level that is logged: debug, info, warn or error")

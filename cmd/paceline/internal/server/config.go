@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -12,7 +13,9 @@ import (
 	"github.com/paceline-sched/paceline/core/api/gate"
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/telemetry"
 	"github.com/paceline-sched/paceline/hostmanagers/local"
+	"github.com/paceline-sched/paceline/policies/rego"
 )
 
 // DefaultAddress is where a server listens unless told otherwise, and where the command line looks for one.
@@ -46,6 +49,11 @@ type Config struct {
 	DiskReserve int64
 	// MaxCalls and MaxStreams are under way at once, see gate.Limits; MaxConnections see api.Config. Default: theirs.
 	MaxCalls, MaxStreams, MaxConnections int
+
+	// AdmissionDir holds bundles of admission rules besides those that are pushed, see rego.Config. Default: none.
+	AdmissionDir string
+	// AdmissionKeys is a directory of public keys, ID.pem each, of which one must have signed every bundle. Default: bundles need no signature.
+	AdmissionKeys string
 
 	Local     LocalConfig
 	Simulated SimulatedConfig
@@ -125,6 +133,22 @@ func (c *Config) check() ([]member, error) {
 		}
 	}
 	return c.members()
+}
+
+// judge makes what judges jobs by rules. Bundles of the directory that cannot be used are a mistake at the start.
+func (c *Config) judge(trace *telemetry.Trace) (*rego.Judge, error) {
+	config := rego.Config{Log: c.Log.With(telemetry.KeyComponent, "admission"), Trace: trace}
+	if c.AdmissionKeys != "" {
+		keys, err := rego.ReadKeys(os.DirFS(c.AdmissionKeys))
+		if err != nil {
+			return nil, fmt.Errorf("read the keys for admission rules in %s: %w", c.AdmissionKeys, err)
+		}
+		config.Keys = keys
+	}
+	if c.AdmissionDir != "" {
+		config.Directory, config.DirectoryName = os.DirFS(c.AdmissionDir), c.AdmissionDir
+	}
+	return rego.New(config)
 }
 
 func (c *Config) api() api.Config {

@@ -25,6 +25,7 @@ import (
 	"github.com/paceline-sched/paceline/core/telemetry"
 	"github.com/paceline-sched/paceline/hostmanagers/local"
 	"github.com/paceline-sched/paceline/hostmanagers/simulated"
+	"github.com/paceline-sched/paceline/policies/rego"
 
 	shardruntime "github.com/paceline-sched/paceline/hostmanagers/shard"
 )
@@ -50,6 +51,11 @@ func Run(ctx context.Context, config Config) (err error) {
 	if err != nil {
 		return &MistakeError{err}
 	}
+	metrics := telemetry.NewMetrics(config.Version)
+	judge, err := config.judge(metrics.Trace())
+	if err != nil {
+		return &MistakeError{err}
+	}
 	if err := os.MkdirAll(config.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
@@ -58,18 +64,17 @@ func Run(ctx context.Context, config Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	metrics := telemetry.NewMetrics(config.Version)
 	cell, err := engine.Open(ctx, engine.Config{
 		Cell: config.cell(), Store: db, Keys: keys, Trace: metrics.Trace(), Log: config.Log.With(telemetry.KeyComponent, "engine"),
 	})
 	if err != nil {
 		return err
 	}
-	front, listener, err := config.front(cell, metrics)
+	front, err := config.front(cell, judge, metrics)
 	if err != nil {
 		return err
 	}
-	return config.serve(ctx, cell, members, front, listener)
+	return config.serve(ctx, cell, members, front)
 }
 
 // openStore opens the store. A server that was killed in the very moment in which it started a process leaves its locks to the child
@@ -91,17 +96,26 @@ func (c *Config) openStore(ctx context.Context) (*badgerstore.Store, error) {
 	}
 }
 
+// door is where calls come in.
+type door struct {
+	server   *api.Server
+	listener net.Listener
+	judge    *rego.Judge
+}
+
 // front opens the door before anything runs behind it, so that a taken port is found out at once.
-func (c *Config) front(cell *engine.Engine, metrics *telemetry.Metrics) (*api.Server, net.Listener, error) {
-	front, err := api.NewServer(c.api(), api.Parts{Engine: cell, Metrics: metrics, Trace: metrics.Trace(), Log: c.Log.With(telemetry.KeyComponent, "api")})
+func (c *Config) front(cell *engine.Engine, judge *rego.Judge, metrics *telemetry.Metrics) (*door, error) {
+	front, err := api.NewServer(c.api(), api.Parts{
+		Engine: cell, Judge: judge, Metrics: metrics, Trace: metrics.Trace(), Log: c.Log.With(telemetry.KeyComponent, "api"),
+	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	listener, err := front.Listen()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return front, listener, nil
+	return &door{server: front, listener: listener, judge: judge}, nil
 }
 
 func (c *Config) roles() []string {
@@ -119,7 +133,7 @@ func (c *Config) simulates() bool { return c.Simulated.Hosts > 0 || c.Simulated.
 
 // serve runs the parts. The door closes first, so that nobody is answered half; then the engine, whose last commits release their
 // effects; then the shards.
-func (c *Config) serve(ctx context.Context, cell *engine.Engine, members []member, front *api.Server, listener net.Listener) error {
+func (c *Config) serve(ctx context.Context, cell *engine.Engine, members []member, door *door) error {
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	shardCtx, stopShards := context.WithCancel(context.WithoutCancel(ctx))
 	frontCtx, stopFront := context.WithCancel(ctx)
@@ -130,13 +144,14 @@ func (c *Config) serve(ctx context.Context, cell *engine.Engine, members []membe
 		engineErr = cell.Run(engineCtx)
 		stopFront()
 	})
+	shardsDone.Go(func() { door.judge.Run(shardCtx) })
 	for _, m := range members {
 		shardsDone.Go(func() { m.run(shardCtx, cell, c.Log) })
 	}
 	if c.Started != nil {
-		c.Started(listener.Addr().String())
+		c.Started(door.listener.Addr().String())
 	}
-	frontErr := front.Serve(frontCtx, listener)
+	frontErr := door.server.Serve(frontCtx, door.listener)
 	stopEngine()
 	engineDone.Wait()
 	stopShards()

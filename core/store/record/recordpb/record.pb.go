@@ -1612,7 +1612,9 @@ type Job struct {
 	// When it ended.
 	Finished int64 `protobuf:"fixed64,16,opt,name=finished" json:"finished,omitempty"`
 	// Lives of its groups.
-	Gangs         []*GangLife `protobuf:"bytes,30,rep,name=gangs" json:"gangs,omitempty"`
+	Gangs []*GangLife `protobuf:"bytes,30,rep,name=gangs" json:"gangs,omitempty"`
+	// Digest of the spec as its user wrote it.
+	Asked         []byte `protobuf:"bytes,80,opt,name=asked" json:"asked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1769,6 +1771,13 @@ func (x *Job) GetFinished() int64 {
 func (x *Job) GetGangs() []*GangLife {
 	if x != nil {
 		return x.Gangs
+	}
+	return nil
+}
+
+func (x *Job) GetAsked() []byte {
+	if x != nil {
+		return x.Asked
 	}
 	return nil
 }
@@ -3136,6 +3145,225 @@ func (x *OwnerReading) GetHeld() *Vector {
 	return nil
 }
 
+// Rules is scheduler.RulesRecord; a digest of its name is in its key.
+type Rules struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its version.
+	Version uint64 `protobuf:"varint,1,opt,name=version" json:"version,omitempty"`
+	// Digest of the version that decides.
+	Active []byte `protobuf:"bytes,2,opt,name=active" json:"active,omitempty"`
+	// Digest of the version that is watched.
+	Shadow []byte `protobuf:"bytes,3,opt,name=shadow" json:"shadow,omitempty"`
+	// The versions, oldest first.
+	Kept []*RulesVersion `protobuf:"bytes,4,rep,name=kept" json:"kept,omitempty"`
+	// When it was edited.
+	Updated int64 `protobuf:"fixed64,5,opt,name=updated" json:"updated,omitempty"`
+	// By whom.
+	By string `protobuf:"bytes,6,opt,name=by" json:"by,omitempty"`
+	// Its name.
+	Name          string `protobuf:"bytes,7,opt,name=name" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rules) Reset() {
+	*x = Rules{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rules) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rules) ProtoMessage() {}
+
+func (x *Rules) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rules.ProtoReflect.Descriptor instead.
+func (*Rules) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *Rules) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Rules) GetActive() []byte {
+	if x != nil {
+		return x.Active
+	}
+	return nil
+}
+
+func (x *Rules) GetShadow() []byte {
+	if x != nil {
+		return x.Shadow
+	}
+	return nil
+}
+
+func (x *Rules) GetKept() []*RulesVersion {
+	if x != nil {
+		return x.Kept
+	}
+	return nil
+}
+
+func (x *Rules) GetUpdated() int64 {
+	if x != nil {
+		return x.Updated
+	}
+	return 0
+}
+
+func (x *Rules) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Rules) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// RulesVersion is scheduler.RulesVersion.
+type RulesVersion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its digest.
+	Digest []byte `protobuf:"bytes,1,opt,name=digest" json:"digest,omitempty"`
+	// Its bytes.
+	Size uint32 `protobuf:"varint,2,opt,name=size" json:"size,omitempty"`
+	// When it was pushed.
+	Pushed int64 `protobuf:"fixed64,3,opt,name=pushed" json:"pushed,omitempty"`
+	// By whom.
+	By            string `protobuf:"bytes,4,opt,name=by" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RulesVersion) Reset() {
+	*x = RulesVersion{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RulesVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RulesVersion) ProtoMessage() {}
+
+func (x *RulesVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RulesVersion.ProtoReflect.Descriptor instead.
+func (*RulesVersion) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *RulesVersion) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *RulesVersion) GetSize() uint32 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *RulesVersion) GetPushed() int64 {
+	if x != nil {
+		return x.Pushed
+	}
+	return 0
+}
+
+func (x *RulesVersion) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+// Archive is scheduler.ArchiveRecord; its digest is in its key.
+type Archive struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The bundle's bytes.
+	Archive       []byte `protobuf:"bytes,1,opt,name=archive" json:"archive,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Archive) Reset() {
+	*x = Archive{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Archive) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Archive) ProtoMessage() {}
+
+func (x *Archive) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Archive.ProtoReflect.Descriptor instead.
+func (*Archive) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Archive) GetArchive() []byte {
+	if x != nil {
+		return x.Archive
+	}
+	return nil
+}
+
 var File_paceline_record_v1_record_proto protoreflect.FileDescriptor
 
 const file_paceline_record_v1_record_proto_rawDesc = "" +
@@ -3300,7 +3528,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
 	"\x06Spread\x12\x1a\n" +
 	"\btopology\x18\x01 \x01(\tR\btopology\x12\x19\n" +
-	"\bmax_skew\x18\x02 \x01(\rR\amaxSkew\"\xb8\x04\n" +
+	"\bmax_skew\x18\x02 \x01(\rR\amaxSkew\"\xce\x04\n" +
 	"\x03Job\x12\x14\n" +
 	"\x05order\x18\x01 \x01(\x04R\x05order\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
@@ -3323,7 +3551,8 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\acreated\x18\x0e \x01(\x10R\acreated\x12\x18\n" +
 	"\astarted\x18\x0f \x01(\x10R\astarted\x12\x1a\n" +
 	"\bfinished\x18\x10 \x01(\x10R\bfinished\x122\n" +
-	"\x05gangs\x18\x1e \x03(\v2\x1c.paceline.record.v1.GangLifeR\x05gangs\"F\n" +
+	"\x05gangs\x18\x1e \x03(\v2\x1c.paceline.record.v1.GangLifeR\x05gangs\x12\x14\n" +
+	"\x05asked\x18P \x01(\fR\x05asked\"F\n" +
 	"\bGangLife\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\rR\n" +
@@ -3453,7 +3682,22 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x06owners\x18\t \x03(\v2 .paceline.record.v1.OwnerReadingR\x06owners\"T\n" +
 	"\fOwnerReading\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12.\n" +
-	"\x04held\x18\x02 \x01(\v2\x1a.paceline.record.v1.VectorR\x04heldBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
+	"\x04held\x18\x02 \x01(\v2\x1a.paceline.record.v1.VectorR\x04held\"\xc5\x01\n" +
+	"\x05Rules\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x16\n" +
+	"\x06active\x18\x02 \x01(\fR\x06active\x12\x16\n" +
+	"\x06shadow\x18\x03 \x01(\fR\x06shadow\x124\n" +
+	"\x04kept\x18\x04 \x03(\v2 .paceline.record.v1.RulesVersionR\x04kept\x12\x18\n" +
+	"\aupdated\x18\x05 \x01(\x10R\aupdated\x12\x0e\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\x12\x12\n" +
+	"\x04name\x18\a \x01(\tR\x04name\"b\n" +
+	"\fRulesVersion\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\rR\x04size\x12\x16\n" +
+	"\x06pushed\x18\x03 \x01(\x10R\x06pushed\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\"#\n" +
+	"\aArchive\x12\x18\n" +
+	"\aarchive\x18\x01 \x01(\fR\aarchiveBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
 var (
 	file_paceline_record_v1_record_proto_rawDescOnce sync.Once
@@ -3467,7 +3711,7 @@ func file_paceline_record_v1_record_proto_rawDescGZIP() []byte {
 	return file_paceline_record_v1_record_proto_rawDescData
 }
 
-var file_paceline_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_paceline_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_paceline_record_v1_record_proto_goTypes = []any{
 	(*Vector)(nil),       // 0: paceline.record.v1.Vector
 	(*Caller)(nil),       // 1: paceline.record.v1.Caller
@@ -3500,41 +3744,44 @@ var file_paceline_record_v1_record_proto_goTypes = []any{
 	(*Balance)(nil),      // 28: paceline.record.v1.Balance
 	(*Sample)(nil),       // 29: paceline.record.v1.Sample
 	(*OwnerReading)(nil), // 30: paceline.record.v1.OwnerReading
-	nil,                  // 31: paceline.record.v1.Spec.LabelsEntry
-	nil,                  // 32: paceline.record.v1.Template.EnvEntry
-	nil,                  // 33: paceline.record.v1.Template.LabelsEntry
-	nil,                  // 34: paceline.record.v1.Override.EnvEntry
-	nil,                  // 35: paceline.record.v1.Override.LabelsEntry
-	nil,                  // 36: paceline.record.v1.Affinity.SelectorEntry
-	nil,                  // 37: paceline.record.v1.Host.AttributesEntry
+	(*Rules)(nil),        // 31: paceline.record.v1.Rules
+	(*RulesVersion)(nil), // 32: paceline.record.v1.RulesVersion
+	(*Archive)(nil),      // 33: paceline.record.v1.Archive
+	nil,                  // 34: paceline.record.v1.Spec.LabelsEntry
+	nil,                  // 35: paceline.record.v1.Template.EnvEntry
+	nil,                  // 36: paceline.record.v1.Template.LabelsEntry
+	nil,                  // 37: paceline.record.v1.Override.EnvEntry
+	nil,                  // 38: paceline.record.v1.Override.LabelsEntry
+	nil,                  // 39: paceline.record.v1.Affinity.SelectorEntry
+	nil,                  // 40: paceline.record.v1.Host.AttributesEntry
 }
 var file_paceline_record_v1_record_proto_depIdxs = []int32{
 	0,  // 0: paceline.record.v1.Pool.reservation:type_name -> paceline.record.v1.Vector
 	4,  // 1: paceline.record.v1.Pool.limits:type_name -> paceline.record.v1.Limit
 	4,  // 2: paceline.record.v1.Pool.user_limits:type_name -> paceline.record.v1.Limit
-	31, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
+	34, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
 	8,  // 4: paceline.record.v1.Spec.template:type_name -> paceline.record.v1.Template
 	11, // 5: paceline.record.v1.Spec.overrides:type_name -> paceline.record.v1.Override
 	12, // 6: paceline.record.v1.Spec.placement:type_name -> paceline.record.v1.Placement
 	6,  // 7: paceline.record.v1.Spec.gangs:type_name -> paceline.record.v1.Gang
 	7,  // 8: paceline.record.v1.Gang.groups:type_name -> paceline.record.v1.GangGroup
-	32, // 9: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
+	35, // 9: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
 	0,  // 10: paceline.record.v1.Template.needs:type_name -> paceline.record.v1.Vector
 	9,  // 11: paceline.record.v1.Template.ports:type_name -> paceline.record.v1.Port
 	10, // 12: paceline.record.v1.Template.health:type_name -> paceline.record.v1.HealthCheck
-	33, // 13: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
-	34, // 14: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
+	36, // 13: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
+	37, // 14: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
 	0,  // 15: paceline.record.v1.Override.needs:type_name -> paceline.record.v1.Vector
-	35, // 16: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
+	38, // 16: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
 	13, // 17: paceline.record.v1.Placement.constraints:type_name -> paceline.record.v1.Constraint
 	14, // 18: paceline.record.v1.Placement.preferences:type_name -> paceline.record.v1.Preference
 	15, // 19: paceline.record.v1.Placement.affinities:type_name -> paceline.record.v1.Affinity
 	16, // 20: paceline.record.v1.Placement.spreads:type_name -> paceline.record.v1.Spread
 	13, // 21: paceline.record.v1.Preference.constraint:type_name -> paceline.record.v1.Constraint
-	36, // 22: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
+	39, // 22: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
 	1,  // 23: paceline.record.v1.Job.caller:type_name -> paceline.record.v1.Caller
 	18, // 24: paceline.record.v1.Job.gangs:type_name -> paceline.record.v1.GangLife
-	37, // 25: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
+	40, // 25: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
 	0,  // 26: paceline.record.v1.Host.capacity:type_name -> paceline.record.v1.Vector
 	0,  // 27: paceline.record.v1.Host.foreign:type_name -> paceline.record.v1.Vector
 	22, // 28: paceline.record.v1.Host.devices:type_name -> paceline.record.v1.Device
@@ -3551,11 +3798,12 @@ var file_paceline_record_v1_record_proto_depIdxs = []int32{
 	0,  // 39: paceline.record.v1.Sample.overage:type_name -> paceline.record.v1.Vector
 	30, // 40: paceline.record.v1.Sample.owners:type_name -> paceline.record.v1.OwnerReading
 	0,  // 41: paceline.record.v1.OwnerReading.held:type_name -> paceline.record.v1.Vector
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	32, // 42: paceline.record.v1.Rules.kept:type_name -> paceline.record.v1.RulesVersion
+	43, // [43:43] is the sub-list for method output_type
+	43, // [43:43] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_paceline_record_v1_record_proto_init() }
@@ -3569,7 +3817,7 @@ func file_paceline_record_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_record_v1_record_proto_rawDesc), len(file_paceline_record_v1_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

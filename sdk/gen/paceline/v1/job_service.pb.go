@@ -143,7 +143,9 @@ type CreateJobResponse struct {
 	// The same job was there already; nothing changed.
 	Unchanged bool `protobuf:"varint,2,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
 	// What the user should know; the job was accepted.
-	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// What rules changed of the spec.
+	RuleChanges   []*RuleChange `protobuf:"bytes,80,rep,name=rule_changes,json=ruleChanges,proto3" json:"rule_changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -195,6 +197,13 @@ func (x *CreateJobResponse) GetUnchanged() bool {
 func (x *CreateJobResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
+	}
+	return nil
+}
+
+func (x *CreateJobResponse) GetRuleChanges() []*RuleChange {
+	if x != nil {
+		return x.RuleChanges
 	}
 	return nil
 }
@@ -265,6 +274,8 @@ type PlanJobResponse struct {
 	Pending []*Pending `protobuf:"bytes,7,rep,name=pending,proto3" json:"pending,omitempty"`
 	// What else the user should know.
 	Warnings []string `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// What rules would change of the spec before it is compared and placed.
+	RuleChanges []*RuleChange `protobuf:"bytes,80,rep,name=rule_changes,json=ruleChanges,proto3" json:"rule_changes,omitempty"`
 	// Who would make room for instances that found none. Absent: nobody would.
 	Preemption    *PlanPreemption `protobuf:"bytes,60,opt,name=preemption,proto3" json:"preemption,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -353,6 +364,13 @@ func (x *PlanJobResponse) GetPending() []*Pending {
 func (x *PlanJobResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
+	}
+	return nil
+}
+
+func (x *PlanJobResponse) GetRuleChanges() []*RuleChange {
+	if x != nil {
+		return x.RuleChanges
 	}
 	return nil
 }
@@ -1310,16 +1328,17 @@ var File_paceline_v1_job_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_job_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1dpaceline/v1/job_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x15paceline/v1/job.proto\x1a\x1apaceline/v1/job_spec.proto\x1a\x17paceline/v1/state.proto\"w\n" +
+	"\x1dpaceline/v1/job_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a#paceline/v1/admission_service.proto\x1a\x15paceline/v1/job.proto\x1a\x1apaceline/v1/job_spec.proto\x1a\x17paceline/v1/state.proto\"w\n" +
 	"\x10CreateJobRequest\x120\n" +
 	"\x04spec\x18\x01 \x01(\v2\x14.paceline.v1.JobSpecB\x06\xbaH\x03\xc8\x01\x01R\x04spec\x121\n" +
-	"\x0fidempotency_key\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x0eidempotencyKey\"x\n" +
+	"\x0fidempotency_key\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x0eidempotencyKey\"\xb4\x01\n" +
 	"\x11CreateJobResponse\x12)\n" +
 	"\x03job\x18\x01 \x01(\v2\x17.paceline.v1.JobSummaryR\x03job\x12\x1c\n" +
 	"\tunchanged\x18\x02 \x01(\bR\tunchanged\x12\x1a\n" +
-	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"B\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\x12:\n" +
+	"\frule_changes\x18P \x03(\v2\x17.paceline.v1.RuleChangeR\vruleChanges\"B\n" +
 	"\x0ePlanJobRequest\x120\n" +
-	"\x04spec\x18\x01 \x01(\v2\x14.paceline.v1.JobSpecB\x06\xbaH\x03\xc8\x01\x01R\x04spec\"\xca\x03\n" +
+	"\x04spec\x18\x01 \x01(\v2\x14.paceline.v1.JobSpecB\x06\xbaH\x03\xc8\x01\x01R\x04spec\"\x86\x04\n" +
 	"\x0fPlanJobResponse\x12/\n" +
 	"\x06change\x18\x01 \x01(\x0e2\x17.paceline.v1.PlanChangeR\x06change\x120\n" +
 	"\x06fields\x18\x02 \x03(\v2\x18.paceline.v1.FieldChangeR\x06fields\x12\x18\n" +
@@ -1328,7 +1347,8 @@ const file_paceline_v1_job_service_proto_rawDesc = "" +
 	"\tplaceable\x18\x05 \x01(\rR\tplaceable\x12=\n" +
 	"\x05hosts\x18\x06 \x03(\v2'.paceline.v1.PlanJobResponse.HostsEntryR\x05hosts\x12.\n" +
 	"\apending\x18\a \x03(\v2\x14.paceline.v1.PendingR\apending\x12\x1a\n" +
-	"\bwarnings\x18\b \x03(\tR\bwarnings\x12;\n" +
+	"\bwarnings\x18\b \x03(\tR\bwarnings\x12:\n" +
+	"\frule_changes\x18P \x03(\v2\x17.paceline.v1.RuleChangeR\vruleChanges\x12;\n" +
 	"\n" +
 	"preemption\x18< \x01(\v2\x1b.paceline.v1.PlanPreemptionR\n" +
 	"preemption\x1a8\n" +
@@ -1465,55 +1485,58 @@ var file_paceline_v1_job_service_proto_goTypes = []any{
 	nil,                         // 21: paceline.v1.ListJobsRequest.LabelsEntry
 	(*JobSpec)(nil),             // 22: paceline.v1.JobSpec
 	(*JobSummary)(nil),          // 23: paceline.v1.JobSummary
-	(*Pending)(nil),             // 24: paceline.v1.Pending
-	(*durationpb.Duration)(nil), // 25: google.protobuf.Duration
-	(*Job)(nil),                 // 26: paceline.v1.Job
-	(JobState)(0),               // 27: paceline.v1.JobState
-	(JobKind)(0),                // 28: paceline.v1.JobKind
-	(*Explanation)(nil),         // 29: paceline.v1.Explanation
+	(*RuleChange)(nil),          // 24: paceline.v1.RuleChange
+	(*Pending)(nil),             // 25: paceline.v1.Pending
+	(*durationpb.Duration)(nil), // 26: google.protobuf.Duration
+	(*Job)(nil),                 // 27: paceline.v1.Job
+	(JobState)(0),               // 28: paceline.v1.JobState
+	(JobKind)(0),                // 29: paceline.v1.JobKind
+	(*Explanation)(nil),         // 30: paceline.v1.Explanation
 }
 var file_paceline_v1_job_service_proto_depIdxs = []int32{
 	22, // 0: paceline.v1.CreateJobRequest.spec:type_name -> paceline.v1.JobSpec
 	23, // 1: paceline.v1.CreateJobResponse.job:type_name -> paceline.v1.JobSummary
-	22, // 2: paceline.v1.PlanJobRequest.spec:type_name -> paceline.v1.JobSpec
-	0,  // 3: paceline.v1.PlanJobResponse.change:type_name -> paceline.v1.PlanChange
-	7,  // 4: paceline.v1.PlanJobResponse.fields:type_name -> paceline.v1.FieldChange
-	20, // 5: paceline.v1.PlanJobResponse.hosts:type_name -> paceline.v1.PlanJobResponse.HostsEntry
-	24, // 6: paceline.v1.PlanJobResponse.pending:type_name -> paceline.v1.Pending
-	5,  // 7: paceline.v1.PlanJobResponse.preemption:type_name -> paceline.v1.PlanPreemption
-	6,  // 8: paceline.v1.PlanPreemption.victims:type_name -> paceline.v1.PlanVictim
-	25, // 9: paceline.v1.PlanPreemption.wait:type_name -> google.protobuf.Duration
-	26, // 10: paceline.v1.GetJobResponse.job:type_name -> paceline.v1.Job
-	27, // 11: paceline.v1.ListJobsRequest.states:type_name -> paceline.v1.JobState
-	28, // 12: paceline.v1.ListJobsRequest.kinds:type_name -> paceline.v1.JobKind
-	21, // 13: paceline.v1.ListJobsRequest.labels:type_name -> paceline.v1.ListJobsRequest.LabelsEntry
-	23, // 14: paceline.v1.ListJobsResponse.jobs:type_name -> paceline.v1.JobSummary
-	23, // 15: paceline.v1.StopJobResponse.job:type_name -> paceline.v1.JobSummary
-	25, // 16: paceline.v1.RestartJobRequest.kill_grace:type_name -> google.protobuf.Duration
-	23, // 17: paceline.v1.RestartJobResponse.job:type_name -> paceline.v1.JobSummary
-	23, // 18: paceline.v1.DeleteJobResponse.job:type_name -> paceline.v1.JobSummary
-	29, // 19: paceline.v1.ExplainJobResponse.explanation:type_name -> paceline.v1.Explanation
-	1,  // 20: paceline.v1.JobService.CreateJob:input_type -> paceline.v1.CreateJobRequest
-	3,  // 21: paceline.v1.JobService.PlanJob:input_type -> paceline.v1.PlanJobRequest
-	8,  // 22: paceline.v1.JobService.GetJob:input_type -> paceline.v1.GetJobRequest
-	10, // 23: paceline.v1.JobService.ListJobs:input_type -> paceline.v1.ListJobsRequest
-	12, // 24: paceline.v1.JobService.StopJob:input_type -> paceline.v1.StopJobRequest
-	14, // 25: paceline.v1.JobService.RestartJob:input_type -> paceline.v1.RestartJobRequest
-	16, // 26: paceline.v1.JobService.DeleteJob:input_type -> paceline.v1.DeleteJobRequest
-	18, // 27: paceline.v1.JobService.ExplainJob:input_type -> paceline.v1.ExplainJobRequest
-	2,  // 28: paceline.v1.JobService.CreateJob:output_type -> paceline.v1.CreateJobResponse
-	4,  // 29: paceline.v1.JobService.PlanJob:output_type -> paceline.v1.PlanJobResponse
-	9,  // 30: paceline.v1.JobService.GetJob:output_type -> paceline.v1.GetJobResponse
-	11, // 31: paceline.v1.JobService.ListJobs:output_type -> paceline.v1.ListJobsResponse
-	13, // 32: paceline.v1.JobService.StopJob:output_type -> paceline.v1.StopJobResponse
-	15, // 33: paceline.v1.JobService.RestartJob:output_type -> paceline.v1.RestartJobResponse
-	17, // 34: paceline.v1.JobService.DeleteJob:output_type -> paceline.v1.DeleteJobResponse
-	19, // 35: paceline.v1.JobService.ExplainJob:output_type -> paceline.v1.ExplainJobResponse
-	28, // [28:36] is the sub-list for method output_type
-	20, // [20:28] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	24, // 2: paceline.v1.CreateJobResponse.rule_changes:type_name -> paceline.v1.RuleChange
+	22, // 3: paceline.v1.PlanJobRequest.spec:type_name -> paceline.v1.JobSpec
+	0,  // 4: paceline.v1.PlanJobResponse.change:type_name -> paceline.v1.PlanChange
+	7,  // 5: paceline.v1.PlanJobResponse.fields:type_name -> paceline.v1.FieldChange
+	20, // 6: paceline.v1.PlanJobResponse.hosts:type_name -> paceline.v1.PlanJobResponse.HostsEntry
+	25, // 7: paceline.v1.PlanJobResponse.pending:type_name -> paceline.v1.Pending
+	24, // 8: paceline.v1.PlanJobResponse.rule_changes:type_name -> paceline.v1.RuleChange
+	5,  // 9: paceline.v1.PlanJobResponse.preemption:type_name -> paceline.v1.PlanPreemption
+	6,  // 10: paceline.v1.PlanPreemption.victims:type_name -> paceline.v1.PlanVictim
+	26, // 11: paceline.v1.PlanPreemption.wait:type_name -> google.protobuf.Duration
+	27, // 12: paceline.v1.GetJobResponse.job:type_name -> paceline.v1.Job
+	28, // 13: paceline.v1.ListJobsRequest.states:type_name -> paceline.v1.JobState
+	29, // 14: paceline.v1.ListJobsRequest.kinds:type_name -> paceline.v1.JobKind
+	21, // 15: paceline.v1.ListJobsRequest.labels:type_name -> paceline.v1.ListJobsRequest.LabelsEntry
+	23, // 16: paceline.v1.ListJobsResponse.jobs:type_name -> paceline.v1.JobSummary
+	23, // 17: paceline.v1.StopJobResponse.job:type_name -> paceline.v1.JobSummary
+	26, // 18: paceline.v1.RestartJobRequest.kill_grace:type_name -> google.protobuf.Duration
+	23, // 19: paceline.v1.RestartJobResponse.job:type_name -> paceline.v1.JobSummary
+	23, // 20: paceline.v1.DeleteJobResponse.job:type_name -> paceline.v1.JobSummary
+	30, // 21: paceline.v1.ExplainJobResponse.explanation:type_name -> paceline.v1.Explanation
+	1,  // 22: paceline.v1.JobService.CreateJob:input_type -> paceline.v1.CreateJobRequest
+	3,  // 23: paceline.v1.JobService.PlanJob:input_type -> paceline.v1.PlanJobRequest
+	8,  // 24: paceline.v1.JobService.GetJob:input_type -> paceline.v1.GetJobRequest
+	10, // 25: paceline.v1.JobService.ListJobs:input_type -> paceline.v1.ListJobsRequest
+	12, // 26: paceline.v1.JobService.StopJob:input_type -> paceline.v1.StopJobRequest
+	14, // 27: paceline.v1.JobService.RestartJob:input_type -> paceline.v1.RestartJobRequest
+	16, // 28: paceline.v1.JobService.DeleteJob:input_type -> paceline.v1.DeleteJobRequest
+	18, // 29: paceline.v1.JobService.ExplainJob:input_type -> paceline.v1.ExplainJobRequest
+	2,  // 30: paceline.v1.JobService.CreateJob:output_type -> paceline.v1.CreateJobResponse
+	4,  // 31: paceline.v1.JobService.PlanJob:output_type -> paceline.v1.PlanJobResponse
+	9,  // 32: paceline.v1.JobService.GetJob:output_type -> paceline.v1.GetJobResponse
+	11, // 33: paceline.v1.JobService.ListJobs:output_type -> paceline.v1.ListJobsResponse
+	13, // 34: paceline.v1.JobService.StopJob:output_type -> paceline.v1.StopJobResponse
+	15, // 35: paceline.v1.JobService.RestartJob:output_type -> paceline.v1.RestartJobResponse
+	17, // 36: paceline.v1.JobService.DeleteJob:output_type -> paceline.v1.DeleteJobResponse
+	19, // 37: paceline.v1.JobService.ExplainJob:output_type -> paceline.v1.ExplainJobResponse
+	30, // [30:38] is the sub-list for method output_type
+	22, // [22:30] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_job_service_proto_init() }
@@ -1521,6 +1544,7 @@ func file_paceline_v1_job_service_proto_init() {
 	if File_paceline_v1_job_service_proto != nil {
 		return
 	}
+	file_paceline_v1_admission_service_proto_init()
 	file_paceline_v1_job_proto_init()
 	file_paceline_v1_job_spec_proto_init()
 	file_paceline_v1_state_proto_init()
