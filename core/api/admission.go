@@ -106,6 +106,7 @@ func useFromWire(use pacelinev1.BundleUse) scheduler.RulesUse {
 		return scheduler.RulesActivate
 	case pacelinev1.BundleUse_BUNDLE_USE_SHADOW:
 		return scheduler.RulesShadow
+	case pacelinev1.BundleUse_BUNDLE_USE_UNSPECIFIED:
 	}
 	return scheduler.RulesKeep
 }

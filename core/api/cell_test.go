@@ -154,7 +154,7 @@ func newTestCell(t *testing.T, room int) *testCell {
 		t.Fatal(err)
 	}
 	server, err := api.NewServer(api.Config{Address: "127.0.0.1:0", TokenFile: tokens, Build: api.Build{Version: "v0", Commit: "c"}, Roles: []string{"core"}},
-		api.Parts{Engine: e, Metrics: metrics, Trace: metrics.Trace()})
+		api.Parts{Engine: e, Judge: &wordJudge{}, Metrics: metrics, Trace: metrics.Trace()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func (s *State) sameName(cmd *SubmitJob) (*Answer, *Error) {
 	case j.isAsked(cmd.Asked) || len(s.differences(j.spec, spec)) == 0:
 		return &Answer{Job: s.jobView(j), Existed: true}, nil
 	case cmd.Denied != nil:
-		return nil, nil // the rules' reason comes first
+		return nil, cmd.Denied // before the reason that the cell has
 	case spec.Kind == workload.Batch:
 		return nil, refuse(FailedPrecondition, "spec", "stop it first, or submit under another name",
 			"job %s in pool %s is running with another spec (%s differs)", spec.Name, path, s.firstDifference(j.spec, spec))

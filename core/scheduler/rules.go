@@ -107,11 +107,7 @@ func (s *State) editRules(caller Caller, cmd *EditRules) *Error {
 	edited.Kept = slices.Clone(old.Kept)
 	var writes []Write
 	if cmd.Archive != nil {
-		kept, err := s.keepVersion(&edited, caller, cmd)
-		if err != nil {
-			return err
-		}
-		writes = kept
+		writes = s.keepVersion(&edited, caller, cmd)
 	}
 	at := edited.find(cmd.Digest)
 	if at < 0 {
@@ -161,9 +157,9 @@ func (r *RulesRecord) use(cmd *EditRules, at int) (dropped bool, err *Error) {
 }
 
 // keepVersion adds a version that is not there yet; the oldest that is not in use makes room for it.
-func (s *State) keepVersion(r *RulesRecord, caller Caller, cmd *EditRules) ([]Write, *Error) {
+func (s *State) keepVersion(r *RulesRecord, caller Caller, cmd *EditRules) []Write {
 	if r.find(cmd.Digest) >= 0 {
-		return nil, nil
+		return nil
 	}
 	var writes []Write
 	if len(r.Kept) >= MaxRulesKept { // of which at most two are in use
@@ -172,7 +168,7 @@ func (s *State) keepVersion(r *RulesRecord, caller Caller, cmd *EditRules) ([]Wr
 		r.Kept = slices.Delete(r.Kept, at, at+1)
 	}
 	r.Kept = append(r.Kept, RulesVersion{Digest: cmd.Digest, Size: len(cmd.Archive), Pushed: s.now, By: caller.Principal})
-	return append(writes, Write{Record: ArchiveRecord{Digest: cmd.Digest, Archive: cmd.Archive}}), nil
+	return append(writes, Write{Record: ArchiveRecord{Digest: cmd.Digest, Archive: cmd.Archive}})
 }
 
 // dropArchive deletes the bytes of a version that a bundle no longer has, unless another one has it.

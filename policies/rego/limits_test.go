@@ -8,9 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/base64"
-	"encoding/hex"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io/fs"
@@ -200,29 +197,18 @@ func FuzzInspect(f *testing.F) {
 	})
 }
 
-// signed adds what 'opa sign' adds.
+// signed adds a signature.
 func signed(t *testing.T, f files, key ed25519.PrivateKey, id string) files {
 	t.Helper()
-	type file struct {
-		Name      string `json:"name"`
-		Hash      string `json:"hash"`
-		Algorithm string `json:"algorithm"`
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
 	}
-	var list []file
-	for name, text := range f {
-		sum := sha256.Sum256([]byte(text))
-		list = append(list, file{name, hex.EncodeToString(sum[:]), "SHA-256"})
+	signatures, err := rego.Sign(f.fs(), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), id)
+	if err != nil {
+		t.Fatal(err)
 	}
-	part := func(v any) string {
-		raw, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return base64.RawURLEncoding.EncodeToString(raw)
-	}
-	text := part(map[string]string{"alg": "EdDSA", "kid": id}) + "." + part(map[string]any{"files": list})
-	token := text + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, []byte(text)))
-	out := files{".signatures.json": `{"signatures": ["` + token + `"]}`}
+	out := files{rego.SignaturesFile: string(signatures)}
 	for name, text := range f {
 		out[name] = text
 	}
@@ -251,6 +237,7 @@ func TestSignatures(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := rules(`deny contains "x"`)
+	body["data.json"], body["rules_test.rego"] = `{"b": 1, "a": [1.50, "x"]}`, "package paceline.admission_test"
 	if info, err := j.Inspect(pack(t, signed(t, body, private, "ops"))); err != nil || info.SignedBy != "ops" {
 		t.Fatalf("got %+v, %v", info, err)
 	}

@@ -101,6 +101,7 @@ func useText(use pacelinev1.BundleUse) string {
 		return "active"
 	case pacelinev1.BundleUse_BUNDLE_USE_SHADOW:
 		return "in shadow"
+	case pacelinev1.BundleUse_BUNDLE_USE_UNSPECIFIED:
 	}
 	return "kept"
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -47,8 +48,10 @@ func Pack(path string) ([]byte, error) {
 	return raw, err
 }
 
-// NewCommands returns the verbs `test` and `eval`.
-func NewCommands() []*cobra.Command { return []*cobra.Command{newTestCommand(), newEvalCommand()} }
+// NewCommands returns the verbs `test`, `eval` and `sign`.
+func NewCommands() []*cobra.Command {
+	return []*cobra.Command{newTestCommand(), newEvalCommand(), newSignCommand()}
+}
 
 // mistakeError tells the command line that the user has to mend something.
 type mistakeError struct{ error }
@@ -276,4 +279,41 @@ func describe(w io.Writer, r *admit.Request, v *admit.Verdict) bool {
 		line("  changed by %s: %s: %s -> %s", c.Bundle, c.Field, before, c.After)
 	}
 	return !refused
+}
+
+func newSignCommand() *cobra.Command {
+	var key, id string
+	cmd := &cobra.Command{
+		Use:   "sign DIR",
+		Short: "Sign a bundle's directory, without a server",
+		Long: `Sign a bundle: its directory gets a file .signatures.json, which is pushed with it. The key is an Ed25519 private key in PEM; servers take the
+bundle whose --admission-keys has the public key as ID.pem. Any change of the rules or their data wants a new signature.`,
+		Example: `  openssl genpkey -algorithm ed25519 -out ops.key
+  openssl pkey -in ops.key -pubout -out keys/ops.pem
+  paceline admission sign ./labels --key ops.key --id ops`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, dirs []string) error {
+			raw, err := os.ReadFile(key)
+			if err != nil {
+				return mistakeError{fmt.Errorf("read the key: %w", err)}
+			}
+			signatures, err := rego.Sign(os.DirFS(dirs[0]), raw, id)
+			if err != nil {
+				return mistakeError{fmt.Errorf("sign the bundle %s: %w", dirs[0], err)}
+			}
+			if err := os.WriteFile(filepath.Join(dirs[0], rego.SignaturesFile), signatures, 0o644); err != nil { //nolint:gosec // a signature is public
+				return fmt.Errorf("write the signature: %w", err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "bundle %s is signed by %s\n", dirs[0], id)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&key, "key", "", "file with the private key")
+	cmd.Flags().StringVar(&id, "id", "", "what servers call the key")
+	for _, name := range []string{"key", "id"} {
+		if err := cmd.MarkFlagRequired(name); err != nil {
+			panic(err) // the flag is there
+		}
+	}
+	return cmd
 }
