@@ -24,7 +24,9 @@ func TestLooks(t *testing.T) {
 		s := drawScene(rt, odd, rapid.Bool().Draw(rt, "bounds"))
 		r := preemption.Request{Class: drawWishes(rt, odd).class(jobID(99)), Count: 1, Victims: s.snap}
 		if rapid.IntRange(0, 3).Draw(rt, "wait") == 0 {
-			r.Victims, r.Wait = nil, true
+			if r.Wait = true; rapid.Bool().Draw(rt, "anybody") {
+				r.Victims = nil
+			}
 		}
 		n, err := preemption.New(placement.NewNative()).CheckLooks(s.board(), &r)
 		if err != nil {
@@ -58,6 +60,7 @@ func TestSearchRemembers(t *testing.T) {
 				r := preemption.Request{
 					Class: rapid.SampledFrom(classes).Draw(rt, "class"), Count: rapid.IntRange(1, 3).Draw(rt, "count"), Gang: rapid.Bool().Draw(rt, "gang"),
 					Victims: rapid.SampledFrom([]*preemption.Snapshot{s.snap, other}).Draw(rt, "snapshot"), DryRun: rapid.IntRange(0, 4).Draw(rt, "dry") == 0,
+					Wait: rapid.IntRange(0, 4).Draw(rt, "waits") == 0,
 				}
 				if rapid.IntRange(0, 4).Draw(rt, "cover") == 0 {
 					r.Cover[resource.CPU] = 2

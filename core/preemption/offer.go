@@ -83,8 +83,14 @@ const maxStands = 64
 type stand struct {
 	class  placement.ClassID
 	ledger *ledger
+	wait   bool
 	heap   offers
 	seen   int // of Search.moved
+}
+
+// serves reports whether the offers are in the order that a request wants.
+func (st *stand) serves(q *query) bool {
+	return st.class == q.request.Class.ID && st.ledger == q.ledger && st.wait == q.request.Wait
 }
 
 // shared reports whether what the class is offered may serve another request: no named host or domain, and nothing in it that a task elsewhere changes.
@@ -98,7 +104,7 @@ func (q *query) stand() {
 	if q.shared() {
 		for i := range s.stands {
 			st := &s.stands[i]
-			if st.class != q.request.Class.ID || st.ledger != q.ledger {
+			if !st.serves(q) {
 				continue
 			}
 			if len(st.heap)+len(s.moved)-st.seen > 2*s.table.Rows() {
@@ -140,9 +146,9 @@ func (q *query) keep() {
 		q.heap = nil
 		return
 	}
-	kept := stand{class: q.request.Class.ID, ledger: q.ledger, heap: q.heap, seen: len(s.moved)}
+	kept := stand{class: q.request.Class.ID, ledger: q.ledger, wait: q.request.Wait, heap: q.heap, seen: len(s.moved)}
 	for i := range s.stands {
-		if s.stands[i].class == kept.class && s.stands[i].ledger == kept.ledger {
+		if s.stands[i].serves(q) {
 			s.stands[i] = kept
 			return
 		}
@@ -173,7 +179,7 @@ func (s *Search) spareHeap(h offers) {
 func (q *query) leave() {
 	s := q.search
 	for i := range s.stands {
-		if s.stands[i].class == q.request.Class.ID && s.stands[i].ledger == q.ledger {
+		if s.stands[i].serves(q) {
 			s.spareHeap(s.stands[i].heap)
 			s.stands[i] = stand{}
 		}

@@ -105,7 +105,8 @@ type Request struct {
 	Within string
 	// Cover is what the victims must give up of their pool's usage in all, wherever they run, for the work to be admitted.
 	Cover resource.Vector
-	// Wait asks for room that comes free by itself: batch runs of anybody count as victims and nobody has to be ended. Victims is nil.
+	// Wait asks for room that comes free by itself, and nobody has to be ended: Victims are those who are expected to end, the soonest with the lowest
+	// rank; nil: batch runs of anybody.
 	Wait bool
 	// DryRun leaves the table as it was. Dry runs that follow each other take from one another, as requests in earnest do.
 	DryRun bool

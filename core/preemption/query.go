@@ -46,7 +46,7 @@ type draw struct {
 
 func (s *Search) query(r *Request) *query {
 	q := &query{search: s, request: r, rows: s.native.Rows(s.table, r.Class), total: offer{tier: -1}}
-	if !r.Wait {
+	if r.Victims != nil {
 		if q.ledger = s.ledgers[r.Victims]; q.ledger == nil {
 			q.ledger = s.newLedger(r.Victims)
 			s.ledgers[r.Victims] = q.ledger

@@ -225,6 +225,17 @@ func TestSearchWaits(t *testing.T) {
 	}
 }
 
+// TestSearchWaitsForWhoEndsSoon is told who is expected to end: the soonest are waited for, and whoever is not named is not.
+func TestSearchWaitsForWhoEndsSoon(t *testing.T) {
+	t.Parallel()
+	s := built(t, 3, 4, []stand{{1, 0, 4, 10}, {2, 1, 4, 20}, {3, 2, 4, 1}}, may(1, 600), may(2, 60))
+	class := wishes{cpu: 4, kind: workload.Batch}.class(jobID(99))
+	got := serve(s, preemption.Request{Class: class, Count: 3, Wait: true, Victims: s.snap})
+	if want := []string{"1:[1]", "0:[0]"}; !slices.Equal(victims(got), want) || got[0].Refused != 1 {
+		t.Errorf("%v, want %v and one refused", victims(got), want)
+	}
+}
+
 func TestRank(t *testing.T) {
 	t.Parallel()
 	const most = math.MaxInt64

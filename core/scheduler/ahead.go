@@ -397,7 +397,7 @@ func (s *State) promiseFor(w *placeWork) (found *pledge) {
 			continue
 		}
 		for _, p := range other.list {
-			if p.admitted || p.class != w.parts[0].class || (w.host != nil && p.room.Host != w.host.ID) {
+			if !p.promised || p.class != w.parts[0].class || (w.host != nil && p.room.Host != w.host.ID) {
 				continue
 			}
 			if p.ready {
@@ -414,7 +414,7 @@ func (s *State) promiseFor(w *placeWork) (found *pledge) {
 // redeemStart does so for a gang's start, which is pledged whole or not at all.
 func (s *State) redeemStart(w *placeWork) {
 	for _, other := range w.job.pledged {
-		if !other.place.ahead || other.place.gang != w.gang || !other.place.together || s.outlived(other.place) {
+		if !other.place.ahead || other.place.gang != w.gang || !other.place.together || s.outlived(other.place) || !other.list[0].promised {
 			continue
 		}
 		w.parts = nil
@@ -432,13 +432,14 @@ func (s *State) redeemStart(w *placeWork) {
 
 // redeem notes that the pledge's instance was admitted.
 func (p *pledge) redeem() {
-	p.admitted = true
+	p.admitted, p.promised = true, false
 	p.class.promised--
 }
 
 // promise notes pledges that were made ahead of admission.
 func (s *State) promise(w *pledgedWork) {
 	for _, p := range w.list {
+		p.promised = true
 		p.class.promised++
 		if p.class.job.daemonHome != nil { // its host is next
 			p.class.returned = slices.Insert(slices.DeleteFunc(p.class.returned, func(i uint32) bool { return i == p.instance }), 0, p.instance)
@@ -452,6 +453,9 @@ func (s *State) keepsPromise(w *pledgedWork, p *pledge, spare map[*jobClass]int6
 	j := w.place.job
 	if s.outlived(w.place) || !j.runnable() {
 		return false
+	}
+	if w.place.wait {
+		return s.stillKept(w, p)
 	}
 	if w.place.together {
 		return w.place.gang.ready()
@@ -491,7 +495,7 @@ func (s *State) whyPledged(j *job, admitted bool) (string, bool) {
 	for _, w := range j.pledged {
 		mine := false
 		for _, p := range w.list {
-			if p.admitted == admitted {
+			if p.admitted == admitted && p.promised == !admitted {
 				mine, kept[p.room.Host] = true, true
 			}
 		}

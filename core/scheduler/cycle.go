@@ -143,8 +143,11 @@ func (s *State) updateEntries(j *job) {
 func (s *State) offerFrom(q *poolQueue, classes []*jobClass) bool {
 	for _, c := range classes {
 		n := c.wanted()
-		if c.blocked { // but for what others are making room for
+		if c.blocked { // but for what room is made for
 			n = min(n, int64(c.promised))
+		}
+		if c.held {
+			n = 0
 		}
 		if n > 0 {
 			s.offer(q, c, &c.class.Needs, n)

@@ -140,7 +140,9 @@ func (s *State) whyClass(c *jobClass) PendingReason {
 	case waitsHeld:
 		return PendingReason{Kind: state.kind(), NotBefore: c.retryAt, Message: "its gang failed and waits before it is tried again"}
 	case waitsRefused, waitsNever:
-		return whyRefused(&c.refusal, state == waitsNever)
+		r := whyRefused(&c.refusal, state == waitsNever)
+		r.Message += s.whyKept(c)
+		return r
 	case waitsFinished:
 		return PendingReason{Kind: state.kind(), Message: "its gang is finishing, as a member has succeeded: nobody joins any more"}
 	default: // in the queue, or to be

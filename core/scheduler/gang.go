@@ -175,7 +175,7 @@ func (g *gang) ready() bool {
 		return false
 	}
 	for _, c := range g.classes {
-		if c.blocked {
+		if c.blocked && (c.held || !c.keeps()) {
 			return false
 		}
 	}

@@ -30,6 +30,7 @@ type poolQueue struct {
 	running []*job                      // those with live runs, in no order
 	dying   resource.Vector             // of the usage: by runs that make room for others and have not ended yet
 	ending  resource.Vector             // of the usage: by all runs that are being killed, those among them
+	keeping bool                        // room is kept on hosts for one of its jobs
 	// The lowest priority of running work that may be preempted, as of a Step.
 	lowestIn uint64
 	lowestIs int32

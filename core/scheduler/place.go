@@ -24,6 +24,7 @@ type placeWork struct {
 	rooms      []shardRoom   // of the shards that refused a gang's start
 	gather     *gather       // of which it asks the shard to for a part
 	ahead      bool          // room is made for it before it is admitted
+	wait       bool          // with ahead: room that comes free by itself is kept for it
 	to         *shardState
 	known      int // of a plan: that many of its parts would be placed in the shard that is asked already
 }
@@ -363,6 +364,7 @@ func (s *State) refused(w *placeWork) {
 		s.redispatch = true
 	case !s.mayGather(w) && !s.ask(w):
 		s.refuse(w)
+		s.keepRoom(w)
 	}
 }
 

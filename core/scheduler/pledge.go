@@ -22,6 +22,7 @@ type pledge struct {
 	room     shard.Assignment
 	ready    bool
 	admitted bool
+	promised bool // it is made ahead of admission, and counts in its class: admission keeps room for it
 	// victimsAt is where its victims begin among those of its hearing.
 	victimsAt int
 }
@@ -77,6 +78,10 @@ func (sh *shardState) takeBack(pledges []shard.Pledge) {
 
 // answered judges what a shard proposes for one piece of work: nothing of it is taken on trust.
 func (s *State) answered(sh *shardState, in *plea, results []shard.PledgeResult) {
+	if in.work.wait {
+		s.keptBy(sh, in, results)
+		return
+	}
 	if s.outlived(in.work) || !s.wanted(in.work) {
 		s.lapse(sh, results, nil)
 		s.closePlea(in)
@@ -265,20 +270,29 @@ func (h *hearing) patience() time.Duration {
 }
 
 func (s *State) keepPledges(sh *shardState, in *plea, list []*pledge, h *hearing) {
-	w := &pledgedWork{id: s.nextBatch, shard: sh, place: in.work, list: list, victims: h.runs()}
+	w := s.book(sh, in.work, list, h.patience())
+	w.victims = h.runs()
+	for _, p := range list {
+		p.class.asking = true
+	}
+	if in.work.ahead {
+		s.promise(w)
+	}
+}
+
+// book enters pledges in the books, for a time.
+func (s *State) book(sh *shardState, place *placeWork, list []*pledge, patience time.Duration) *pledgedWork {
+	w := &pledgedWork{id: s.nextBatch, shard: sh, place: place, list: list}
 	s.nextBatch++
 	s.press.works[w.id] = w
 	s.press.tasks += len(list)
 	for _, p := range list {
 		p.work = w
-		p.class.asking = true
 		s.press.pledges[pledgeKey{sh.id, p.room.Lease}] = p
 	}
-	in.work.job.pledged = append(in.work.job.pledged, w)
-	if in.work.ahead {
-		s.promise(w)
-	}
-	s.setTimer(timer{at: s.now + int64(h.patience()), kind: timerPledge, batch: w.id})
+	place.job.pledged = append(place.job.pledged, w)
+	s.setTimer(timer{at: s.now + int64(patience), kind: timerPledge, batch: w.id})
+	return w
 }
 
 // refuseRest refuses the loners for which there was no room to be had.
@@ -303,7 +317,9 @@ func (s *State) pledgesReady(sh *shardState, r *shard.PledgeReady) {
 			continue // given back meanwhile
 		}
 		p.ready = true
-		if w := p.work; !p.admitted {
+		if w := p.work; w.place.wait && !p.admitted {
+			s.keptReady(w)
+		} else if !p.admitted {
 			continue
 		} else if !w.place.together {
 			s.launchPledges(w, []*pledge{p})
@@ -336,7 +352,8 @@ func (s *State) unlist(w *pledgedWork, p *pledge) {
 	delete(s.press.pledges, pledgeKey{w.shard.id, p.room.Lease})
 	w.list = slices.DeleteFunc(w.list, func(o *pledge) bool { return o == p })
 	s.press.tasks--
-	if !p.admitted {
+	if p.promised {
+		p.promised = false
 		p.class.promised--
 		s.touch(p.class.job)
 	}
@@ -346,6 +363,10 @@ func (s *State) unlist(w *pledgedWork, p *pledge) {
 	delete(s.press.works, w.id)
 	j := w.place.job
 	j.pledged = slices.DeleteFunc(j.pledged, func(o *pledgedWork) bool { return o == w })
+	if w.place.wait {
+		s.startKeeping(w.place, -1)
+		return
+	}
 	for n := range w.place.parts {
 		w.place.parts[n].class.asking = false
 	}
@@ -402,7 +423,9 @@ func (s *State) pledgeTimedOut(id uint64) {
 		return
 	}
 	for _, p := range w.list {
-		s.askLater(p.class)
+		if s.askLater(p.class); w.place.wait {
+			p.class.keepAt = s.now + int64(keepFor)
+		}
 	}
 	s.dropPledges(w, true)
 }

@@ -47,9 +47,13 @@ type pressure struct {
 	step    uint64 // for which the snapshots hold
 	between *preemption.Snapshot
 	claims  map[claim]*preemption.Snapshot
+	ending  *preemption.Snapshot
 	again   bool // pleas wait for the next Step's snapshots
 	known   bool // any holds, for this Step too
 	any     bool // between would have somebody
+
+	kept     int             // works for which room is kept
+	keptRoom resource.Vector // what they need
 }
 
 // plea is work for which others may have to make room. It stays ADMITTED meanwhile, or PENDING if it is asked for ahead of its admission.
@@ -172,7 +176,7 @@ func (s *State) withinEntitlement(w *placeWork) bool {
 // plead lines a plea up for a shard that it has not tried. It reports false when there is none, or nobody who could make room.
 func (s *State) plead(in *plea) bool {
 	sh := s.whomToAsk(in)
-	if sh == nil || !s.anyVictims(in.work.job, in.claim.between) {
+	if sh == nil || !in.work.wait && !s.anyVictims(in.work.job, in.claim.between) {
 		return false
 	}
 	if !in.work.together { // the rest of a large piece comes again
@@ -182,7 +186,7 @@ func (s *State) plead(in *plea) bool {
 		}
 	}
 	for n := range in.work.parts {
-		in.work.parts[n].class.asking = true
+		in.work.parts[n].class.asking = in.work.parts[n].class.asking || !in.work.wait
 	}
 	s.press.tasks += in.work.tasks()
 	s.press.waiting = append(s.press.waiting, in)
@@ -228,7 +232,7 @@ func (s *State) sendPleas() {
 			s.press.waiting = append(s.press.waiting, in)
 			continue
 		}
-		if _, looked := s.victimsFor(in.claim); !looked {
+		if _, looked := s.victimsOf(in); !looked {
 			s.press.again = true
 			s.press.waiting = append(s.press.waiting, in)
 			continue
@@ -257,9 +261,10 @@ func (s *State) sendQuestion(q *question) {
 	for at, in := range q.list {
 		for n := range in.work.parts {
 			p := &in.work.parts[n]
-			victims, _ := s.victimsFor(in.claim)
+			victims, _ := s.victimsOf(in)
 			r := preemption.Request{
 				Class: p.class.class, Count: len(p.instances), Gang: in.work.together, Victims: victims, Unit: uint32(at) + 1, Within: in.work.oneDomain(),
+				Wait: in.work.wait,
 			}
 			if in.work.host != nil {
 				r.Host = in.work.host.ID
@@ -273,7 +278,7 @@ func (s *State) sendQuestion(q *question) {
 // closePlea takes a plea off the books.
 func (s *State) closePlea(in *plea) {
 	for n := range in.work.parts {
-		in.work.parts[n].class.asking = false
+		in.work.parts[n].class.asking = in.work.wait && in.work.parts[n].class.asking
 	}
 	s.press.tasks -= in.work.tasks()
 }
@@ -282,6 +287,10 @@ func (s *State) closePlea(in *plea) {
 func (s *State) inVain(in *plea) {
 	w := in.work
 	if s.outlived(w) {
+		return
+	}
+	if w.wait {
+		w.parts[0].class.keepAt = s.now + int64(keepPatience)
 		return
 	}
 	for n := range w.parts {

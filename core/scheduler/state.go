@@ -277,10 +277,11 @@ type jobClass struct {
 	starvedAt int64 // since when every shard refuses it; 0: they do not
 	askAt     int64 // when it may ask for others' room again
 	askDelay  time.Duration
-	asking    bool // room is asked for or pledged
-	promised  int  // pledges made ahead of admission
-	turn      int  // of a daemon's hosts: the one for which room is asked next
-	held      bool // blocked because its gang failed: the timer alone decides
+	asking    bool  // room is asked for or pledged
+	keepAt    int64 // when room may be kept for it again
+	promised  int   // pledges made ahead of admission
+	turn      int   // of a daemon's hosts: the one for which room is asked next
+	held      bool  // blocked because its gang failed: the timer alone decides
 }
 
 // task is one instance in memory; a million of them are kept, so its size counts.

@@ -33,7 +33,7 @@ type claim struct {
 // renew begins a Step's snapshots. One Step has one answer for all that ask, so that they draw on it together.
 func (p *pressure) renew(step uint64) {
 	if p.step != step {
-		p.step, p.between, p.claims, p.known = step, nil, nil, false
+		p.step, p.between, p.claims, p.ending, p.known = step, nil, nil, nil, false
 	}
 }
 
@@ -44,6 +44,18 @@ func (s *State) victimsBetween() *preemption.Snapshot {
 		p.between = s.aboveEntitlement()
 	}
 	return p.between
+}
+
+// victimsOf is who may make room for a plea, or will by itself.
+func (s *State) victimsOf(in *plea) (*preemption.Snapshot, bool) {
+	if !in.work.wait {
+		return s.victimsFor(in.claim)
+	}
+	p := &s.press
+	if p.renew(s.steps); p.ending == nil {
+		p.ending = s.soonEnding()
+	}
+	return p.ending, true
 }
 
 // victimsFor is who may make room for a claim; false: this Step has made snapshots enough.

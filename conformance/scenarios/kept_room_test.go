@@ -1,0 +1,78 @@
+package scenarios
+
+import (
+	"fmt"
+	"math/rand"
+	"testing"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// stream is small work that never stops coming: wherever one ends, the next is there at once.
+type stream struct {
+	w     *world
+	draw  *rand.Rand
+	next  int
+	alive map[string]int64 // when each ends, once it runs; 0: it waits
+}
+
+// flow ends whose time is over and keeps so many waiting.
+func (s *stream) flow(waiting int) {
+	for n := range s.next {
+		name := fmt.Sprint("s", n)
+		end, open := s.alive[name]
+		if !open {
+			continue
+		}
+		active := s.w.job(name).ByState[workload.InstanceActive] > 0
+		switch {
+		case active && end == 0:
+			s.alive[name] = s.w.now + int64(time.Duration(5+s.draw.Intn(55))*time.Second)
+		case active && end <= s.w.now:
+			s.w.block("finish " + name + "/0")
+			delete(s.alive, name)
+		case !active:
+			waiting--
+		}
+	}
+	for ; waiting > 0; waiting-- {
+		name := fmt.Sprint("s", s.next)
+		s.next++
+		s.w.block(fmt.Sprintf("run %s pool=/p n=1 cpu=550", name))
+		s.alive[name] = 0
+	}
+}
+
+// TestLargeGangStartsBesideAStream has small tasks fill every host at once whenever one comes free, for ever. A gang of whole hosts that the pool has
+// room for starts within a bound: the patience of kept room, one life of the longest small task, and the pauses between attempts.
+func TestLargeGangStartsBesideAStream(t *testing.T) {
+	t.Parallel()
+	const bound = 10 * time.Minute
+	for seed := range int64(4) {
+		w := newWorld(t)
+		w.cfg.JobRetention = time.Second
+		w.block("crash")
+		s := &stream{w: w, draw: rand.New(rand.NewSource(seed)), alive: map[string]int64{}}
+		hosts := 5 + s.draw.Intn(4)
+		line := "cluster c"
+		for n := range hosts {
+			line += fmt.Sprintf(" h%d=1000", n)
+		}
+		w.block(line + "\npool /p")
+		s.flow(hosts)
+		w.block("advance 1s")
+		members := hosts * 450 / 900
+		w.block(fmt.Sprintf("run ring pool=/p n=%d cpu=900 gang", members))
+		began := w.now
+		for w.job("ring").ByState[workload.InstanceActive] == 0 {
+			if w.now-began > int64(bound) {
+				t.Fatalf("seed %d: %d members of 900 on %d hosts of 1000 wait for %v beside a stream of small tasks:\n%s", seed, members, hosts, bound,
+					w.showExplanation("ring"))
+			}
+			w.block("advance 1s")
+			s.flow(1 + s.draw.Intn(3))
+		}
+		t.Logf("seed %d: %d members on %d hosts after %v", seed, members, hosts, time.Duration(w.now-began))
+	}
+}
