@@ -356,7 +356,10 @@ func (w *walk) try(it *item, limit int) Standing {
 	if it.walk == w.number { // it has started; the rest follows one by one
 		unit, left = 1, left-it.granted
 	}
-	fit := w.fit(it, left)
+	fit := w.fit(it, left, false)
+	if fit < unit && w.due(e) {
+		fit = w.fit(it, unit, true)
+	}
 	if fit < unit {
 		fit = 0
 	}
@@ -373,8 +376,8 @@ func (w *walk) try(it *item, limit int) Standing {
 	return s
 }
 
-// fit is how many tasks of the entry find room everywhere they need it, at most limit.
-func (w *walk) fit(it *item, limit int) int {
+// fit is how many tasks of the entry find room everywhere they need it, at most limit. Who is due need not leave anything free.
+func (w *walk) fit(it *item, limit int, due bool) int {
 	e := &it.entry
 	free := w.entitlement
 	if w.phase == backfilling && !w.endsInTime(e) {
@@ -383,7 +386,7 @@ func (w *walk) fit(it *item, limit int) int {
 			free = free.Min(w.head.extra.reservation)
 		}
 	}
-	if w.queue.policy.Order == respool.OrderExpress {
+	if w.queue.policy.Order == respool.OrderExpress && !due {
 		free = free.Sub(w.expressRoom(e))
 	}
 	if e.NonPreemptible {

@@ -86,10 +86,18 @@ func (w *walk) noteStarts(on bool) {
 	}
 }
 
-// remember keeps the earliest time that the first in line was promised.
+// due reports whether the time has come that the first in line was promised. What express order has it leave free may have grown since then, as
+// non-preemptible work ended; that must not delay it.
+func (w *walk) due(e *Entry) bool {
+	h := &w.queue.head
+	return w.phase == filling && h.Job == e.Job && h.Start != 0 && h.Start <= w.now && w.queue.byJob[e.Job].walk != w.number
+}
+
+// remember keeps the earliest time that the first in line was promised. Once a part of it has started, the rest is promised anew.
 func (q *Queue) remember(w *walk) {
 	head := w.out.Head
-	if q.head.Job == head.Job && q.head.Start != 0 && head.Start != 0 {
+	started := head.Job == q.head.Job && head != (Head{}) && q.byJob[head.Job].walk == w.number
+	if q.head.Job == head.Job && q.head.Start != 0 && head.Start != 0 && !started {
 		head.Start = min(head.Start, q.head.Start)
 	}
 	q.head = head

@@ -272,6 +272,17 @@ func TestBackfillAgreesWithModel(t *testing.T) {
 	})
 }
 
+// someOutOfReach reports whether work waits that would not fit if all preemptible work ended.
+func (c *toy) someOutOfReach() bool {
+	reach := c.room.Entitlement.Sub(c.room.NonPreemptibleUsage)
+	for _, e := range c.entries {
+		if need := e.Needs.Scale(int64(max(1, e.Gang))); !e.NonPreemptible && !need.FitsIn(&reach) {
+			return true
+		}
+	}
+	return false
+}
+
 // TestHeadStartsAsPromised runs a toy cluster in which everything takes as long as it said, and holds every first in line to the first
 // promise that it was given, for as long as nobody of a better rank comes.
 func TestHeadStartsAsPromised(t *testing.T) {
@@ -296,6 +307,7 @@ func TestHeadStartsAsPromised(t *testing.T) {
 					promise = admission.Head{}
 				}
 			}
+			anew := p.Order != respool.OrderPriorityFIFO && c.someOutOfReach() // once it is in reach it may go first
 			grants, out := c.queue.Admit(nil, &c.room, noLimit)
 			if out.Head != (admission.Head{}) && out.Head.Start == 0 {
 				t.Fatalf("every run has an end, yet nobody knows when %+v starts", out.Head)
@@ -312,10 +324,14 @@ func TestHeadStartsAsPromised(t *testing.T) {
 					}
 					promise = admission.Head{}
 				}
+				anew = anew || g.Tasks < e.Count && p.Order != respool.OrderPriorityFIFO // the rest of it is smaller, and may go first
 				c.start(&e, g.Tasks, e.RunTime)
 			}
 			if out.Head.Job != promise.Job { // started, or somebody better came
 				promise = out.Head
+			}
+			if anew {
+				promise = admission.Head{}
 			}
 			at := c.room.Now + int64(rapid.IntRange(0, 10).Draw(t, "pause"))*int64(time.Minute)
 			c.advance(min(at, c.next()))
