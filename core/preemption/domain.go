@@ -69,7 +69,7 @@ func (s *Search) tryDomain(unit []Request, within restriction) (served []*query,
 		q.within = &within
 		q.place()
 		served = append(served, q)
-		if len(q.placed) < unit[i].Count || !q.cover() {
+		if len(q.placed) < unit[i].Count {
 			return served, cost, false
 		}
 		cost.tier = max(cost.tier, q.total.tier)

@@ -62,9 +62,6 @@ func TestSearchRemembers(t *testing.T) {
 					Victims: rapid.SampledFrom([]*preemption.Snapshot{s.snap, other}).Draw(rt, "snapshot"), DryRun: rapid.IntRange(0, 4).Draw(rt, "dry") == 0,
 					Wait: rapid.IntRange(0, 4).Draw(rt, "waits") == 0,
 				}
-				if rapid.IntRange(0, 4).Draw(rt, "cover") == 0 {
-					r.Cover[resource.CPU] = 2
-				}
 				requests = append(requests, r)
 			}
 			twin := s.copied()

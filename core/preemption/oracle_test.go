@@ -382,15 +382,14 @@ func TestSearchKeepsBounds(t *testing.T) {
 		class := drawWishes(rt, odd).class(jobID(99))
 		gang := rapid.Bool().Draw(rt, "gang")
 		count := rapid.IntRange(1, 4).Draw(rt, "count")
-		cover := resource.Vector{resource.CPU: rapid.Int64Range(-2, 4).Draw(rt, "cover")}.Max(resource.Vector{})
 		before := s.without(func(*preemption.Run) bool { return false })
-		result := serve(s, preemption.Request{Class: class, Count: count, Gang: gang, Victims: s.snap, Cover: cover})[0]
+		result := serve(s, preemption.Request{Class: class, Count: count, Gang: gang, Victims: s.snap})[0]
 		n := len(result.Assignments)
 		if n+result.Refused != count || gang && n != 0 && n != count {
 			rt.Fatalf("%d of %d placed, %d refused", n, count, result.Refused)
 		}
 		if n == 0 {
-			if count == 1 && cover.IsZero() {
+			if count == 1 {
 				s.checkSingles(rt, class)
 			}
 			s.checkBooked(rt, class, nil)
@@ -406,7 +405,7 @@ func TestSearchKeepsBounds(t *testing.T) {
 			victims = append(victims, result.Assignments[i].Victims...)
 		}
 		taken += len(victims)
-		s.checkBounds(rt, class, victims, cover)
+		s.checkBounds(rt, class, victims)
 		s.checkBooked(rt, class, result.Assignments)
 	})
 	if taken < 10 {
@@ -437,8 +436,8 @@ func (s *scene) checkSingles(t *rapid.T, class *placement.Class) {
 	}
 }
 
-func (s *scene) checkBounds(t *rapid.T, class *placement.Class, victims []workload.RunID, cover resource.Vector) {
-	lost, freed := map[workload.JobID]int32{}, resource.Vector{}
+func (s *scene) checkBounds(t *rapid.T, class *placement.Class, victims []workload.RunID) {
+	lost := map[workload.JobID]int32{}
 	over := make([]resource.Vector, len(s.snap.Pools))
 	last := make([]resource.Vector, len(s.snap.Pools)) // the largest single use taken of each pool
 	gone := s.isGone(victims)
@@ -461,7 +460,6 @@ func (s *scene) checkBounds(t *rapid.T, class *placement.Class, victims []worklo
 				gangs[j.ID] = true
 			}
 			lost[j.ID] += max(j.Gang, 1)
-			freed = freed.Add(use)
 			if j.Pool >= 0 {
 				over[j.Pool] = over[j.Pool].Add(use)
 				last[j.Pool] = last[j.Pool].Max(use)
@@ -473,12 +471,6 @@ func (s *scene) checkBounds(t *rapid.T, class *placement.Class, victims []worklo
 			t.Fatalf("job %v loses %d runs of %d that may go", id, n, j.Allow)
 		}
 	}
-	if anyShort(cover.Sub(freed)) {
-		t.Fatalf("%v is to be covered and %v is given up", cover, freed)
-	}
-	if !cover.IsZero() {
-		return // what covers is not bound by pools
-	}
 	for p, sum := range over {
 		above := sum.IsZero()
 		for k := range sum { // before the last one was taken, the pool was above in a kind that is asked for
@@ -488,8 +480,4 @@ func (s *scene) checkBounds(t *rapid.T, class *placement.Class, victims []worklo
 			t.Fatalf("pool %d gives %v and has %v too much", p, sum, s.snap.Pools[p].Over)
 		}
 	}
-}
-
-func anyShort(v resource.Vector) bool {
-	return slices.ContainsFunc(v[:], func(q int64) bool { return q > 0 })
 }

@@ -103,8 +103,6 @@ type Request struct {
 	// of which all of it has to find room: all of them are served, or none. Without Within, Unit means nothing.
 	Unit   uint32
 	Within string
-	// Cover is what the victims must give up of their pool's usage in all, wherever they run, for the work to be admitted.
-	Cover resource.Vector
 	// Wait asks for room that comes free by itself, and nobody has to be ended: Victims are those who are expected to end, the soonest with the lowest
 	// rank; nil: batch runs of anybody.
 	Wait bool
@@ -265,7 +263,7 @@ func (s *Search) serve(r *Request) (Result, *query) {
 	}
 	q := s.query(r)
 	q.place()
-	if len(q.placed) > 0 && !q.cover() || r.Gang && len(q.placed) < r.Count {
+	if r.Gang && len(q.placed) < r.Count {
 		q.undo()
 		return Result{Refused: r.Count}, nil
 	}

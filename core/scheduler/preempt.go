@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/preemption"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/shard"
@@ -21,6 +22,10 @@ const (
 	maxAsked = 256
 	// maxPleas bounds the questions in one message.
 	maxPleas = 256
+	// maxTasks and maxClasses bound their tasks and classes, so that a shard answers soon: each task has its victims, and for each class every
+	// host is looked at. A gang of more is asked for alone.
+	maxTasks   = 1024
+	maxClasses = 32
 	// After an answer in vain a class asks again after a delay that doubles between these.
 	shortestAsk = time.Second
 	longestAsk  = 30 * time.Second
@@ -65,9 +70,30 @@ type plea struct {
 
 // question is one Preempt message without its answer.
 type question struct {
-	shard *shardState
-	list  []*plea
-	plan  *planWork // it is asked for a plan alone: nobody has to go
+	shard   *shardState
+	list    []*plea
+	tasks   int
+	classes map[placement.ClassID]bool
+	plan    *planWork // it is asked for a plan alone: nobody has to go
+}
+
+// takes reports whether a plea still goes into a question.
+func (q *question) takes(in *plea) bool {
+	more := 0
+	for n := range in.work.parts {
+		if !q.classes[in.work.parts[n].class.class.ID] {
+			more++
+		}
+	}
+	return len(q.list) < maxPleas && q.tasks+in.work.tasks() <= maxTasks && len(q.classes)+more <= maxClasses
+}
+
+func (q *question) add(in *plea) {
+	q.list = append(q.list, in)
+	q.tasks += in.work.tasks()
+	for n := range in.work.parts {
+		q.classes[in.work.parts[n].class.class.ID] = true
+	}
 }
 
 func (s *State) holdOff() int64 { return holdOffPeriods * int64(s.cfg.EntitlementPeriod) }
@@ -219,7 +245,6 @@ func (s *State) sendPleas() {
 	waiting := s.press.waiting
 	s.press.waiting, s.press.again = nil, false
 	load := map[*shardState]*question{}
-	tasks := map[*shardState]int{}
 	for _, in := range waiting {
 		sh := s.whomToAsk(in)
 		if sh == nil || s.outlived(in.work) {
@@ -228,7 +253,7 @@ func (s *State) sendPleas() {
 			continue
 		}
 		q := load[sh]
-		if sh.asked || (q != nil && (len(q.list) == maxPleas || tasks[sh]+in.work.tasks() > shard.MaxBatch)) {
+		if sh.asked || q != nil && !q.takes(in) {
 			s.press.waiting = append(s.press.waiting, in)
 			continue
 		}
@@ -238,11 +263,10 @@ func (s *State) sendPleas() {
 			continue
 		}
 		if q == nil {
-			q = &question{shard: sh}
+			q = &question{shard: sh, classes: map[placement.ClassID]bool{}}
 			load[sh] = q
 		}
-		q.list = append(q.list, in)
-		tasks[sh] += in.work.tasks()
+		q.add(in)
 	}
 	for _, sh := range s.shards {
 		if q := load[sh]; q != nil {

@@ -286,8 +286,7 @@ type PledgeResult struct {
 	Refused int // Count - len(Pledges)
 }
 
-// Pledge is room for one task once its victims are gone, of a gang those on this host. Victims that make room in the pool alone stand with the
-// first pledge of a request.
+// Pledge is room for one task once its victims are gone, of a gang those on this host.
 type Pledge struct {
 	Assignment
 	Victims []workload.RunID
