@@ -46,7 +46,7 @@ type planTrial struct {
 	known  int // of the requests of the question: for what is planned in the shard already
 	taken  map[*poolQueue]resource.Vector
 	lost   map[*job]uint32
-	gangs  map[*gang]bool
+	named  map[unit]bool
 	result PlanPreemption
 }
 
@@ -57,7 +57,7 @@ func (s *State) planVictims(p *planWork) {
 		s.planDone(p)
 		return
 	}
-	t := &planTrial{taken: map[*poolQueue]resource.Vector{}, lost: map[*job]uint32{}, gangs: map[*gang]bool{}}
+	t := &planTrial{taken: map[*poolQueue]resource.Vector{}, lost: map[*job]uint32{}, named: map[unit]bool{}}
 	t.parts = p.withinRoom()
 	p.trial = t
 	s.planAsk(p)
@@ -157,7 +157,7 @@ func (s *State) planPledged(sh *shardState, p *planWork, results []shard.PledgeR
 func (s *State) hearPlan(p *planWork, parts []placePart, results []shard.PledgeResult) (rest []placePart) {
 	t := p.trial
 	h := s.hear(&plea{work: &placeWork{job: p.job, parts: parts}})
-	h.taken, h.lost, h.gangs, h.planned = t.taken, t.lost, t.gangs, true
+	h.taken, h.lost, h.named, h.planned = t.taken, t.lost, t.named, true
 	found := make([]int, len(parts))
 	whole := true
 	for n := range parts {

@@ -229,7 +229,7 @@ func (h *hearing) letOff(n int) {
 // restore takes a victim out of the sums.
 func (h *hearing) restore(d *doomed) {
 	use := d.use(h.state)
-	delete(h.gangs, d.gang)
+	delete(h.named, d.unit())
 	q := h.state.queueOf(d.job.spec)
 	h.taken[q] = h.taken[q].Sub(use)
 	h.lost[d.job] -= uint32(d.runs) //nolint:gosec // what was added

@@ -350,8 +350,15 @@ type hearing struct {
 	needs   resource.Vector // kinds that the work asks for
 	taken   map[*poolQueue]resource.Vector
 	lost    map[*job]uint32
-	gangs   map[*gang]bool
+	named   map[unit]bool // the doomed
 	doomed  []doomed
+}
+
+// unit is what goes together: a gang, or an instance in none.
+type unit struct {
+	job      *job
+	instance uint32
+	gang     *gang
 }
 
 // doomed is a run that is to make room; of a gang, one of its members.
@@ -363,25 +370,32 @@ type doomed struct {
 	why      string
 }
 
+func (d *doomed) unit() unit {
+	if d.gang != nil {
+		return unit{gang: d.gang}
+	}
+	return unit{job: d.job, instance: d.instance}
+}
+
 func (s *State) hear(in *plea) *hearing {
-	h := &hearing{state: s, in: in, claim: s.claimOf(in), taken: map[*poolQueue]resource.Vector{}, lost: map[*job]uint32{}, gangs: map[*gang]bool{}}
+	h := &hearing{state: s, in: in, claim: s.claimOf(in), taken: map[*poolQueue]resource.Vector{}, lost: map[*job]uint32{}, named: map[unit]bool{}}
 	for n := range in.work.parts {
 		h.needs = h.needs.Add(in.work.parts[n].class.class.Needs)
 	}
 	return h
 }
 
-// admit takes one victim in, or says that it must not go. What has ended, or is ending, need not.
+// admit takes one victim in, or says that it must not go. What has ended, is ending, or was taken in before, gives nothing more.
 func (h *hearing) admit(id workload.RunID) bool {
 	j, lives := h.state.runOf(id)
 	if !lives || j.tasks[id.Instance].runState == workload.RunKilling {
 		return true
 	}
 	g := j.gangOf(id.Instance)
-	if g != nil && (g.ending || h.gangs[g]) {
+	d := doomed{job: j, instance: id.Instance, gang: g, runs: 1}
+	if (g != nil && g.ending) || h.named[d.unit()] {
 		return true
 	}
-	d := doomed{job: j, instance: id.Instance, gang: g, runs: 1}
 	use := *j.needs(id.Instance)
 	if g != nil {
 		use, _ = h.state.gangUse(g)
@@ -395,9 +409,7 @@ func (h *hearing) admit(id workload.RunID) bool {
 	q := h.state.queueOf(j.spec)
 	h.taken[q] = h.taken[q].Add(use)
 	h.lost[j] += uint32(d.runs) //nolint:gosec // at most MaxGang
-	if g != nil {
-		h.gangs[g] = true
-	}
+	h.named[d.unit()] = true
 	h.doomed = append(h.doomed, d)
 	return true
 }
