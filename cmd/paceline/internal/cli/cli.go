@@ -96,6 +96,7 @@ func (a *app) root() *cobra.Command {
 	root.AddGroup(
 		&cobra.Group{ID: groupWork, Title: "Work:"},
 		&cobra.Group{ID: groupCapacity, Title: "Capacity:"},
+		&cobra.Group{ID: groupRules, Title: "Rules:"},
 		&cobra.Group{ID: groupServer, Title: "Servers:"},
 		&cobra.Group{ID: groupSelf, Title: "This command:"},
 	)
@@ -113,7 +114,8 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
 
 	add(root, groupWork, a.jobCommand(), a.taskCommand(), a.eventsCommand())
-	add(root, groupCapacity, a.poolCommand(), a.hostCommand(), a.admissionCommand())
+	add(root, groupCapacity, a.poolCommand(), a.hostCommand())
+	add(root, groupRules, a.admissionCommand())
 	add(root, groupServer, a.backupCommand())
 	adopt(a.Servers)
 	adopt(a.Simulations)
@@ -129,6 +131,7 @@ func (a *app) root() *cobra.Command {
 const (
 	groupWork     = "work"
 	groupCapacity = "capacity"
+	groupRules    = "rules"
 	groupServer   = "server"
 	groupSelf     = "self"
 )
