@@ -104,11 +104,20 @@ func (q *poolQueue) effective(usage resource.Vector) resource.Vector {
 	return usage.Sub(q.dying)
 }
 
-// starve notes that every shard refused a class.
-func (s *State) starve(c *jobClass) {
+// starve notes that every shard refused work of a class. Of work that comes out of a back-off, what was refused before that does not count: others
+// have had its time.
+func (s *State) starve(p *placePart, j *job) {
+	c := p.class
 	if c.starvedAt == 0 {
 		c.starvedAt = s.now
 	}
+	waits := s.now
+	for _, i := range p.instances {
+		if waits = min(waits, j.tasks[i].notBefore); waits <= c.starvedAt {
+			return
+		}
+	}
+	c.starvedAt = waits
 }
 
 // fed notes that the class got hosts.
@@ -130,7 +139,7 @@ func (s *State) ask(w *placeWork) bool {
 	due := len(w.parts) > 0
 	for n := range w.parts {
 		p := &w.parts[n]
-		s.starve(p.class)
+		s.starve(p, w.job)
 		due = due && s.mayAsk(p.class) && !p.refusal.NeverFits
 	}
 	if !due {
