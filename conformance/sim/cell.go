@@ -64,7 +64,7 @@ func newCell(w *world) *cell {
 		w: w, disk: &memstore.Disk{}, keys: keys, jitter: newJitter(w.opts.Seed, "core"),
 		cfg: scheduler.Config{
 			Cell: cellName, Seed: w.opts.Seed, LaunchTimeout: 20 * time.Second, KillResend: 5 * time.Second, JobRetention: 3 * time.Minute,
-			IdempotencyWindow: 4 * time.Minute,
+			IdempotencyWindow: 4 * time.Minute, PreemptionsPerSecond: w.opts.PreemptionsPerSecond,
 		}.WithDefaults(),
 	}
 }
@@ -95,6 +95,7 @@ func (c *cell) start() {
 		return
 	}
 	c.state, c.sinceFull = state, 0
+	w.rooms.forget()
 	jobs, _ := state.Reader().Jobs(0, 1<<20, scheduler.JobFilter{})
 	sums, charged := c.addUp(state.Reader(), jobs)
 	c.before, c.charged = byPool(state.Reader().Pools("/"), sums), charged
@@ -174,8 +175,14 @@ func (c *cell) step() {
 	c.stepping = false
 	events := c.events
 	c.events = nil
-	if n := len(events); n > 1 && c.jitter.IntN(4) == 0 {
+	n := len(events)
+	if n > 1 && c.jitter.IntN(4) == 0 {
 		n = 1 + c.jitter.IntN(n-1)
+	}
+	if at := firstPledge(events[:n]); at > 0 && c.jitter.IntN(4) > 0 {
+		n = at // what is decided on it is judged the more sharply
+	}
+	if n < len(events) {
 		c.events = append(c.events, events[n:]...)
 		events = events[:n]
 		c.armStep()
@@ -183,10 +190,13 @@ func (c *cell) step() {
 	if len(events) == 0 {
 		events = append(events, scheduler.Woken{})
 	}
+	w.rooms.before(events)
 	out := c.state.Step(c.clock(), events)
 	w.report.Steps++
 	w.report.Events += len(events)
+	w.rooms.scan(out.Groups)
 	c.follow(out.Groups)
+	w.rooms.after(events, &out)
 	c.compare(len(out.Groups) > 0)
 	for _, e := range out.Internal {
 		c.carryOut(e)

@@ -11,6 +11,7 @@ import (
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/shard"
+	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/hostmanagers/simulated"
 )
 
@@ -32,6 +33,8 @@ type cluster struct {
 	present map[string]bool
 	down    map[string]bool
 	cut     bool
+	// stubborn are runs that do not die of a kill before a time.
+	stubborn map[workload.RunID]int64
 }
 
 // drawCluster makes a cluster of any kind.
@@ -42,6 +45,9 @@ func (w *world) drawCluster(n int) clusterPlan {
 		plan.Hosts = append(plan.Hosts, w.drawHost(i))
 	}
 	plan.Launch, plan.Kill = w.random.between(0, 2*time.Second), w.random.between(0, 3*time.Second)
+	if w.opts.Lending {
+		plan.Kill = w.random.between(0, 20*time.Second)
+	}
 	plan.Faults = simulated.Faults{
 		LoseStatus: int32(f.LoseStatus), DuplicateStatus: int32(f.DuplicateStatus), DelayStatus: int32(f.DelayStatus),
 		MaxDelay: pick(w.random, time.Second, 40*time.Second), LaunchFailure: int32(f.LaunchFailure),
@@ -54,7 +60,7 @@ func newCluster(w *world, n int) *cluster {
 	plan := &w.plans[n]
 	c := &cluster{
 		w: w, name: plan.Name, id: shard.ID(plan.Name + "/0"), remote: plan.Remote, jitter: newJitter(w.opts.Seed, plan.Name),
-		hosts: slices.Clone(plan.Hosts), present: map[string]bool{}, down: map[string]bool{},
+		hosts: slices.Clone(plan.Hosts), present: map[string]bool{}, down: map[string]bool{}, stubborn: map[workload.RunID]int64{},
 	}
 	for i := range c.hosts {
 		c.present[c.hosts[i].Name] = true
@@ -256,8 +262,8 @@ func (c *cluster) strikeHost(e *event) bool {
 	return true
 }
 
-// mend ends all faults, adds room for everybody, and connects once more, which tells what was lost on the way.
-func (c *cluster) mend() {
+// heal ends all faults and connects once more, which tells what was lost on the way.
+func (c *cluster) heal() {
 	c.w.must(c.world.SetFaults(simulated.Faults{}))
 	for _, h := range c.hosts {
 		switch {
@@ -269,6 +275,13 @@ func (c *cluster) mend() {
 		c.present[h.Name] = true
 	}
 	clear(c.down)
+	c.cut = true
+	c.world.Cut(errors.New("one last time"))
+	c.w.after(time.Second, c.joinLink)
+}
+
+// enlarge adds room for everybody.
+func (c *cluster) enlarge() {
 	big := driver.Host{
 		Name: "large", Ready: true, Attributes: map[string]string{"rack": "r0", "zone": "z0"},
 		Capacity: map[string]int64{"cpu_milli": 400_000, "memory_mib": 1 << 20, "gpu_milli": 16_000, licence: 1000},
@@ -280,9 +293,6 @@ func (c *cluster) mend() {
 	c.w.must(c.world.AddHosts(big))
 	c.hosts = append(c.hosts, big)
 	c.present[big.Name] = true
-	c.cut = true
-	c.world.Cut(errors.New("one last time"))
-	c.w.after(time.Second, c.joinLink)
 }
 
 // advance lets the cluster's next event happen and tells its connection.

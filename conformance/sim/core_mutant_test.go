@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -25,7 +26,7 @@ type coreMutant struct {
 // edit replaces the one place in a file that reads so.
 type edit struct{ file, right, wrong string }
 
-var coreMutants = []coreMutant{
+var coreMutants = append(lendingMutants, []coreMutant{
 	{"gangs are admitted partly", CheckGangs, []edit{{
 		"core/scheduler/gang.go", "if rank == g.Min {", `if rank == max(g.Min-either[uint32]("gangs are admitted partly", 1, 0), 1) {`,
 	}}},
@@ -67,10 +68,29 @@ var coreMutants = []coreMutant{
 		"core/scheduler/ledger.go", "s.pools.Refund(j.spec.Pool, *needs, j.work())",
 		`if !wrong("an ended run keeps its charge") { s.pools.Refund(j.spec.Pool, *needs, j.work()) }`,
 	}}},
+}...)
+
+// mutantVariable of the environment names the core mutant that a mutated program is to be, and seedsVariable the seeds that it has to survive.
+const (
+	mutantVariable = "PACELINE_SIM_MUTANT"
+	seedsVariable  = "PACELINE_SIM_SEEDS"
+)
+
+func spellSeeds(seeds []uint64) string {
+	return strings.Trim(fmt.Sprint(seeds), "[]")
 }
 
-// mutantVariable of the environment names the core mutant that a mutated program is to be.
-const mutantVariable = "PACELINE_SIM_MUTANT"
+func namedSeeds(t *testing.T) (seeds []uint64) {
+	t.Helper()
+	for _, text := range strings.Fields(os.Getenv(seedsVariable)) {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seeds = append(seeds, seed)
+	}
+	return seeds
+}
 
 const overlaid = `package %s
 
@@ -101,7 +121,7 @@ func TestCoreMutants(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			run := exec.CommandContext(t.Context(), program, "-test.run", "^TestCaught$", "-test.v", "-sim.mutated")
-			run.Env = append(os.Environ(), mutantVariable+"="+m.name)
+			run.Env = append(os.Environ(), mutantVariable+"="+m.name, seedsVariable+"="+spellSeeds(seedsOf(m.name)))
 			out, err := run.CombinedOutput()
 			found := caughtLine.FindSubmatch(out)
 			if err != nil || found == nil {
@@ -121,9 +141,10 @@ func TestCaught(t *testing.T) {
 	if !*mutatedFlag {
 		t.Skip("no -sim.mutated")
 	}
-	f := findMutant(t, func() *Interposer { return nil })
+	seeds := namedSeeds(t)
+	f := findMutant(t, func() *Interposer { return nil }, seeds...)
 	if f == nil {
-		t.Fatalf("%d seeds have not caught it", maxMutantSeeds)
+		t.Fatalf("the seeds %d have not caught it", seeds)
 	}
 	t.Log(caught(f))
 }

@@ -13,15 +13,21 @@
 // so a failure is replayed by its number. It is recorded, too, as a Scenario: text that can be shrunk, kept in testdata, and played without
 // the generators. Latencies are drawn for each place apart, so that leaving one thing out changes little else.
 //
+// A third of the seeds have pools that lend to one another (lending.go): users come in tides, pool by pool, so that lenders want back what
+// borrowers hold, and faults strike what makes room. There the checkers follow all room that is made by preemption (rooms.go, victims.go), and
+// between the first phase and the second stands a quiet, in which the load does not change, with demand in every pool (quiet.go): preemption
+// must come to an end, without circles, and nobody may starve beside what he is entitled to.
+//
 // # How to add something
 //
 // A kind of work is a case of users.draw, or a wish in users.decorate; a command is one more case of users.act and of the table in spell.go.
 // Where a checker must know what was asked for, it looks at users.spec, never at what the core made of it. What may wait for ever goes into
-// users.mayWait.
+// users.mayWait. Work of pools that lend is drawn by lenders.draw.
 //
 // A fault has a name in scenario.go. One that somebody makes happen is an entry of actions, drawn in world.generate and done by
 // world.perform; one that strikes what comes along stands in passing and is asked for by world.strikes where it strikes. Its chance is a
-// field of Faults, drawn in Draw, and its name stands in everyFault of the tests, which want it to happen.
+// field of Faults, drawn in Draw, and its name stands in everyFault of the tests, which want it to happen. What happens when room is made is
+// counted by rooms.count and stands in everyRoom.
 //
 // A checker has a name of the type Checker and calls world.fail. One that follows a Step is called by cell.compare, one that guards an
 // effect by judge, one that looks at the clusters by truth, and what must come true in the end stands in users.waitsFor or world.remains.

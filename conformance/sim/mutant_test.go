@@ -77,9 +77,14 @@ func TestMutants(t *testing.T) {
 }
 
 // findMutant is how a wrong program is caught first; nil: it is not.
-func findMutant(t *testing.T, mutant func() *Interposer) *Failure {
+func findMutant(t *testing.T, mutant func() *Interposer, seeds ...uint64) *Failure {
 	t.Helper()
-	for seed := uint64(1); seed <= maxMutantSeeds; seed++ {
+	if len(seeds) == 0 {
+		for seed := uint64(1); seed <= maxMutantSeeds; seed++ {
+			seeds = append(seeds, seed)
+		}
+	}
+	for _, seed := range seeds {
 		o := brief(seed)
 		o.Interpose = mutant()
 		if _, err := Run(o); err != nil {

@@ -22,6 +22,9 @@ type Options struct {
 	// FullEvery is how many Steps pass between two comparisons of the whole state with its records. 1 compares after each.
 	FullEvery int
 	Faults    Faults
+	// Lending has pools that lend to one another, so that much is preempted; PreemptionsPerSecond is then the cell's bound. 0: its default.
+	Lending              bool
+	PreemptionsPerSecond int
 	// Interpose is a fault of the program. Nil: none.
 	Interpose *Interposer `json:"-"`
 	// Trace gets a line for everything that happens. Nil: nobody looks.
@@ -30,24 +33,27 @@ type Options struct {
 
 // Faults is what goes wrong. Times are means between two events, chances are in thousandths; zero means never.
 type Faults struct {
-	CoreCrashEvery  time.Duration // the core's process dies
-	CommitCrash     int           // ... in the place of any write of a commit
-	CommitFailure   int           // a commit fails as a whole, and the core stops
-	SlowCommit      int           // a commit takes seconds, at times longer than a lease lasts
-	ShardCrashEvery time.Duration // a shard's process dies and is attached anew
-	ReattachEvery   time.Duration // a live shard is attached anew, old messages still under way
-	CutEvery        time.Duration // a cluster's connection breaks for a while
-	HostEvery       time.Duration // a host goes out of contact, leaves, returns with its runs or without
-	CallFailure     int           // a driver's call fails
-	SlowCall        int           // a driver's call takes seconds
-	SlowMessage     int           // a message takes seconds
-	ClockEvery      time.Duration // the core's wall clock jumps
-	WatchEvery      time.Duration // a watcher stops reading for a while
-	ReorderStatus   int           // statuses of different runs change places
-	LoseStatus      int
-	DuplicateStatus int
-	DelayStatus     int
-	LaunchFailure   int
+	CoreCrashEvery   time.Duration // the core's process dies
+	CommitCrash      int           // ... in the place of any write of a commit
+	CommitFailure    int           // a commit fails as a whole, and the core stops
+	SlowCommit       int           // a commit takes seconds, at times longer than a lease lasts
+	ShardCrashEvery  time.Duration // a shard's process dies and is attached anew
+	ReattachEvery    time.Duration // a live shard is attached anew, old messages still under way
+	CutEvery         time.Duration // a cluster's connection breaks for a while
+	HostEvery        time.Duration // a host goes out of contact, leaves, returns with its runs or without
+	CallFailure      int           // a driver's call fails
+	SlowCall         int           // a driver's call takes seconds
+	SlowMessage      int           // a message takes seconds
+	ClockEvery       time.Duration // the core's wall clock jumps
+	WatchEvery       time.Duration // a watcher stops reading for a while
+	ReorderStatus    int           // statuses of different runs change places
+	LoseStatus       int
+	DuplicateStatus  int
+	DelayStatus      int
+	LaunchFailure    int
+	LoseClusterEvery time.Duration // all hosts of a cluster go out of contact, and return
+	StubbornKill     int           // what is to be killed goes on for up to minutes
+	SlowAnswer       int           // an answer about room takes seconds
 }
 
 // Draw returns the options of a seed. Each kind of fault is left out of every third run or so: a fault that always comes hides what needs
@@ -66,7 +72,7 @@ func Draw(seed uint64) Options {
 		}
 		return 1 + r.IntN(most)
 	}
-	return Options{
+	o := Options{
 		Seed: seed, Safety: 8 * time.Minute, Mend: 40 * time.Minute, FullEvery: 1,
 		Clusters: 1 + r.IntN(3), Hosts: 3 + r.IntN(6), CallEvery: time.Second/2 + time.Duration(r.Int64N(int64(3*time.Second))),
 		Faults: Faults{
@@ -78,6 +84,10 @@ func Draw(seed uint64) Options {
 			WatchEvery: every(30*time.Second, 4*time.Minute), ReorderStatus: chance(300),
 		},
 	}
+	if lends(seed) {
+		o.lend()
+	}
+	return o
 }
 
 func (o *Options) String() string {
@@ -91,7 +101,8 @@ type Report struct {
 	Starts                                   int // of the core
 	Virtual                                  time.Duration
 	Faults                                   map[string]int
-	Digest                                   uint64 // of every group, in order: two runs of a seed have the same
+	Rooms                                    map[string]int // what happened when room was made
+	Digest                                   uint64         // of every group, in order: two runs of a seed have the same
 }
 
 // Add sums reports.
@@ -113,6 +124,12 @@ func (r *Report) Add(o Report) {
 	for kind, n := range o.Faults {
 		r.Faults[kind] += n
 	}
+	if r.Rooms == nil {
+		r.Rooms = map[string]int{}
+	}
+	for kind, n := range o.Rooms {
+		r.Rooms[kind] += n
+	}
 }
 
 func (r Report) String() string {
@@ -120,6 +137,10 @@ func (r Report) String() string {
 		r.Virtual.Round(time.Second), r.Steps, r.Events, r.Groups, r.Commits, r.Messages, r.Calls, r.Refused, r.Jobs, r.Runs, r.Starts)
 	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {
 		text += fmt.Sprintf(" %s %d,", kind, r.Faults[kind])
+	}
+	text = strings.TrimSuffix(text, ",") + "; rooms:"
+	for _, kind := range slices.Sorted(maps.Keys(r.Rooms)) {
+		text += fmt.Sprintf(" %s %d,", kind, r.Rooms[kind])
 	}
 	return strings.TrimSuffix(text, ",")
 }

@@ -141,7 +141,7 @@ func (p *process) handle(m shard.Message) {
 	p.machine.Handle(p.w.now, m, &p.out)
 	epoch := p.out.Epoch
 	for _, r := range p.out.Replies {
-		p.told.send(func() {
+		p.told.sendLate(p.heldUp(r), func() {
 			if p.w.opts.Trace != nil {
 				p.w.trace("    %s -> %s under %v", p.c.id, traceReply(r), epoch)
 			}
@@ -153,6 +153,18 @@ func (p *process) handle(m shard.Message) {
 	}
 	p.pump()
 	p.armWake(p.out.NextWake)
+}
+
+// heldUp is for how long an answer about room is held up, while the cell moves on.
+func (p *process) heldUp(r shard.Reply) time.Duration {
+	if _, is := r.(shard.Pledged); !is {
+		return 0
+	}
+	late, struck := p.w.strikes(place{slowAnswer, p.c.name}, p.w.opts.Faults.SlowAnswer, p.w.lasting(100*time.Millisecond, 8*time.Second))
+	if struck && p.w.disturb != nil {
+		p.w.after(time.Duration(late)/2, p.w.disturb)
+	}
+	return time.Duration(late)
 }
 
 func (p *process) armWake(at int64) {
@@ -249,7 +261,7 @@ func (p *process) make(call shard.Call) error {
 		}
 	case shard.KillCall:
 		p.w.judge.killing(call.Kills)
-		err = p.conn.Kill(ctx, call.Kills)
+		err = p.conn.Kill(ctx, p.c.mortal(call.Kills))
 	case shard.AckCall:
 		p.w.judge.acknowledging(p.c, call.Tokens)
 		err = p.conn.Acknowledge(ctx, call.Tokens)

@@ -58,6 +58,8 @@ const (
 	hostLeaves      = "host-leaves"
 	hostJoins       = "host-joins"
 	watchStalls     = "watcher-stalls" // value: for how long
+	clusterLost     = "cluster-lost"
+	clusterReturns  = "cluster-returns" // value 1: without what it ran
 	// The faults in passing: they strike the first thing of their kind that comes along.
 	slowMessage   = "slow-message"
 	slowCommit    = "slow-commit"
@@ -65,14 +67,16 @@ const (
 	commitFailure = "commit-failure"
 	slowCall      = "slow-call"
 	callFails     = "call-failed"
-	reordered     = "status-reordered" // value: how
+	reordered     = "status-reordered"  // value: how
+	stubbornKill  = "kill-does-nothing" // value: for how long
+	slowAnswer    = "slow-answer"       // about room that was made
 )
 
 // passing are the events that wait for something to strike.
-var passing = []string{slowMessage, slowCommit, commitCrash, commitFailure, slowCall, callFails, reordered}
+var passing = []string{slowMessage, slowCommit, commitCrash, commitFailure, slowCall, callFails, reordered, stubbornKill, slowAnswer}
 
 // timed are the events whose value is a time.
-var timed = []string{clockJump, clusterCut, watchStalls, slowMessage, slowCommit, slowCall}
+var timed = []string{clockJump, clusterCut, watchStalls, slowMessage, slowCommit, slowCall, stubbornKill, slowAnswer}
 
 // WriteTo writes the scenario as text: see ReadScenario.
 func (s *Scenario) WriteTo(w io.Writer) (int64, error) {
@@ -211,6 +215,7 @@ type script struct {
 	armed    map[place][]event // faults in passing that are still to come, by time
 	asked    map[place]question
 	recorded []event
+	moment   int // of the last event that waited for nothing
 }
 
 // place is where faults of a kind may strike.
@@ -293,6 +298,8 @@ var actions = map[string]func(w *world, e *event) bool{
 	hostUpEmpty:     onCluster((*cluster).strikeHost),
 	hostLeaves:      onCluster((*cluster).strikeHost),
 	hostJoins:       onCluster((*cluster).strikeHost),
+	clusterLost:     onCluster(func(c *cluster, _ *event) bool { return c.loseHosts() }),
+	clusterReturns:  onCluster(func(c *cluster, e *event) bool { return c.returnHosts(e.value != 0) }),
 	watchStalls:     func(w *world, e *event) bool { return w.stallWatcher(e.who, time.Duration(e.value)) },
 }
 
@@ -308,12 +315,17 @@ func onCluster(do func(*cluster, *event) bool) func(*world, *event) bool {
 	}
 }
 
-// perform does an event now and records it.
+// perform does an event now and records it. No two share a moment, as a cluster may move on between two moments of the same time: a scenario,
+// which plays each in a moment of its own, would be another run. Calls reach no cluster at once, and may share one.
 func (w *world) perform(e event) {
 	if e.what == callEvent {
 		w.users.call(e.command)
 		return
 	}
+	if w.script.moment == w.moments {
+		w.fail(CheckProgram, "the generators do a second thing in one moment, %s %s: give it an appointment of its own", e.what, e.who)
+	}
+	w.script.moment = w.moments
 	before := len(w.script.recorded)
 	if w.record(e); !actions[e.what](w, &e) {
 		w.script.recorded = w.script.recorded[:before]

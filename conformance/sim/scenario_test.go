@@ -71,14 +71,11 @@ func TestScenarioIsTheSeed(t *testing.T) {
 // spellOut is a run with its scenario.
 func spellOut(t *testing.T, o Options) (Report, *Scenario) {
 	t.Helper()
-	report, err := Run(o)
+	w := newWorld(o, nil)
+	report, err := w.play(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{opts: o, random: newRandom(o.Seed), now: origin, script: newScript(nil)}
-	w.report.Faults = map[string]int{}
-	w.build(nil)
-	w.suffer(nil)
 	return report, w.failure("", "").Scenario
 }
 
@@ -124,8 +121,7 @@ func TestCommandsSurviveTheirSpelling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Draw(rapid.Uint64().Draw(t, "seed"))
 		o.Faults = Faults{} // the cell is to be up
-		w := &world{opts: o, random: newRandom(o.Seed), now: origin, script: newScript(nil)}
-		w.report.Faults = map[string]int{}
+		w := newWorld(o, nil)
 		w.build(nil)
 		for _, command := range []scheduler.Command{
 			w.users.submission(w.users.draw(), true), w.users.pool(),

@@ -29,6 +29,8 @@ type world struct {
 	cell     *cell
 	clusters []*cluster
 	users    *users
+	disturb  func() // what an answer rests on that is held up; nil: nobody does
+	rooms    *rooms // that are made by preemption
 	judge    *judge // of what is durable
 	truth    *truth // of what really runs
 	watchers []*watcher
@@ -59,6 +61,9 @@ const (
 	CheckDurability  Checker = "durability"  // nothing leaves before it is durable
 	CheckAnswers     Checker = "answers"     // users are answered once, truly
 	CheckWatches     Checker = "watches"     // every change is seen once, in order
+	CheckVictims     Checker = "victims"     // who makes room may go, and for whom he does
+	CheckRooms       Checker = "rooms"       // room that is made serves whom it was made for, and is kept for nobody else
+	CheckLending     Checker = "lending"     // in quiet everybody comes to what he is entitled to, and nobody goes in circles
 	CheckConvergence Checker = "convergence" // what can run runs, what is stopped leaves nothing
 	CheckProgram     Checker = "program"     // no panic, no error where there can be none
 )
@@ -74,9 +79,16 @@ func Run(opts Options) (Report, error) { return run(opts, nil) }
 func (s *Scenario) Run() (Report, error) { return run(s.Options, s) }
 
 // run is generated, or follows a scenario.
-func run(opts Options, from *Scenario) (report Report, err error) {
+func run(opts Options, from *Scenario) (Report, error) { return newWorld(opts, from).play(from) }
+
+func newWorld(opts Options, from *Scenario) *world {
 	w := &world{opts: opts, random: newRandom(opts.Seed), now: origin, script: newScript(from)}
-	w.report.Faults = map[string]int{}
+	w.report.Faults, w.report.Rooms = map[string]int{}, map[string]int{}
+	return w
+}
+
+// play has a new world go through all its phases.
+func (w *world) play(from *Scenario) (report Report, err error) {
 	defer func() {
 		w.report.Virtual = time.Duration(w.now - origin)
 		w.countStruck()
@@ -172,12 +184,15 @@ func (w *world) link(jitter random, name string) link {
 	return link{w: w, jitter: jitter, place: place{slowMessage, name}}
 }
 
-func (l *link) send(do func()) {
+func (l *link) send(do func()) { l.sendLate(0, do) }
+
+// sendLate sends something that is held up on its way, with all that comes after it.
+func (l *link) sendLate(late time.Duration, do func()) {
 	took := l.jitter.between(20*time.Microsecond, 2*time.Millisecond)
 	if slow, is := l.w.strikes(l.place, l.w.opts.Faults.SlowMessage, l.w.lasting(0, 5*time.Second)); is {
 		took = time.Duration(slow)
 	}
-	l.last = max(l.w.now+int64(took), l.last)
+	l.last = max(l.w.now+int64(took+late), l.last)
 	l.w.agenda.add(l.last, do)
 }
 
@@ -212,7 +227,7 @@ func (w *world) runUntil(end int64) {
 
 func (w *world) build(from *Scenario) {
 	w.trace("%v", &w.opts)
-	w.judge, w.truth = newJudge(w), newTruth(w)
+	w.judge, w.truth, w.rooms = newJudge(w), newTruth(w), newRooms(w)
 	if from != nil {
 		w.plans = from.Clusters
 	} else {
@@ -252,7 +267,11 @@ func (w *world) suffer(from *Scenario) {
 // generate has users act and faults strike by chance.
 func (w *world) generate() {
 	f := &w.opts.Faults
-	w.again(w.opts.CallEvery, w.users.act)
+	if w.opts.Lending {
+		newLenders(w).generate()
+	} else {
+		w.again(w.opts.CallEvery, w.users.act)
+	}
 	w.again(f.CoreCrashEvery, func() { w.perform(event{what: coreCrash}) })
 	w.again(f.ClockEvery, func() { w.perform(event{what: clockJump, value: w.drawSkew()}) })
 	w.again(f.WatchEvery, func() {
@@ -265,6 +284,7 @@ func (w *world) generate() {
 			w.perform(event{what: clusterCut, who: c.name, value: int64(w.random.between(10*time.Millisecond, 40*time.Second))})
 		})
 		w.again(f.HostEvery, c.drawStrike)
+		w.again(f.LoseClusterEvery, c.drawLoss)
 	}
 }
 
@@ -290,8 +310,12 @@ func (w *world) mend() {
 	w.trace("--- faults stop")
 	w.cell.mend()
 	w.runUntil(w.now + int64(time.Minute))
+	if w.opts.Lending {
+		w.quieten()
+	}
 	for _, c := range w.clusters {
-		c.mend()
+		c.heal()
+		c.enlarge()
 	}
 	w.users.lift()
 	w.settle("work does not come to its end", w.users.waitsFor)
