@@ -143,7 +143,7 @@ func TestPreemptionInsidePools(t *testing.T) {
 		}
 		for _, name := range w.clusterNames() {
 			if held := w.clusters[name].machine.Stats().Held; held != 0 {
-				rt.Fatalf("cluster %s keeps room for %d tasks that nobody waits for", name, held)
+				rt.Fatalf("cluster %s keeps room for %d tasks on hosts that nobody leaves:\n%s\n%s", name, held, w.showJobs(), w.showPools())
 			}
 		}
 		if calm {

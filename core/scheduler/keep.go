@@ -127,11 +127,11 @@ func (s *State) endsWithin(j *job) (time.Duration, bool) {
 	switch {
 	case j.spec.Kind != workload.Batch:
 		return 0, false
-	case j.spec.RunTime > 0:
-		return j.spec.RunTime, j.spec.RunTime <= keepFor
-	case j.Started == 0, s.now-j.Started <= int64(keepFor):
-		return keepFor, true
-	}
+	case j.spec.RunTime > keepFor:
+		return 0, false
+	case j.Started == 0, s.now-j.Started <= int64(j.spec.RunTime+keepFor):
+		return cmp.Or(j.spec.RunTime, keepFor), true
+	} // beyond that, what its runs did counts, not what was said of them
 	ended, held := int64(j.byState[workload.InstanceDone]), int64(0)
 	for _, c := range j.classes {
 		held += c.heldMillis
