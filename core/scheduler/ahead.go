@@ -7,6 +7,7 @@ import (
 
 	"github.com/paceline-sched/paceline/core/preemption"
 	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -473,8 +474,37 @@ func (s *State) keepsPromise(w *pledgedWork, p *pledge, spare map[*jobClass]int6
 	return spare[p.class] >= 0
 }
 
-// yield gives up what is pledged to heads of lower priority in the pool of work that every shard refused, and reports whether there was any.
+// outranked reports whether a head would have to yield what is pledged to it: work of higher priority of its pool goes from shard to shard, and one
+// has refused it already.
+func (s *State) outranked(w *placeWork) bool {
+	goesFirst := func(o *placeWork) bool {
+		return len(o.tried) > 0 && o.plan == nil && o.job.spec.Pool == w.job.spec.Pool && o.job.spec.Priority > w.job.spec.Priority && !s.outlived(o)
+	}
+	if slices.ContainsFunc(s.outbox, goesFirst) {
+		return true
+	}
+	for _, b := range s.batches {
+		if slices.ContainsFunc(b.work, goesFirst) {
+			return true
+		}
+	}
+	return false
+}
+
+// spare gives room back unused for work that goes first, and has the head ask again.
+func (s *State) spare(sh *shardState, in *plea, results []shard.PledgeResult) {
+	s.lapse(sh, results, nil)
+	s.closePlea(in)
+	s.queueOfJob(in.work.job).spared = true
+	in.work.parts[0].class.askAt = s.now + int64(shortestAsk)
+	s.headInVain(in.work)
+}
+
+// yield gives up what is pledged to heads of lower priority in the pool of work that every shard refused, and reports whether there was any, or
+// some was spared.
 func (s *State) yield(w *placeWork) (some bool) {
+	q := s.queueOfJob(w.job)
+	some, q.spared = q.spared, false
 	for _, id := range sortedKeys(s.press.works) {
 		o := s.press.works[id]
 		if o == nil || !o.place.ahead || o.place.job.spec.Pool != w.job.spec.Pool || o.place.job.spec.Priority >= w.job.spec.Priority {

@@ -27,6 +27,7 @@ type poolQueue struct {
 	demand  respool.Demand
 	parts   map[partKey]*respool.Demand // of demand
 	changed bool                        // demand differs from what the tree was told
+	spared  bool                        // room was given back unused for work of higher priority: what every shard refuses next looks again
 	running []*job                      // those with live runs, in no order
 	dying   resource.Vector             // of the usage: by runs that make room for others and have not ended yet
 	ending  resource.Vector             // of the usage: by all runs that are being killed, those among them

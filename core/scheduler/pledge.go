@@ -92,6 +92,10 @@ func (s *State) answered(sh *shardState, in *plea, results []shard.PledgeResult)
 		}
 		return
 	}
+	if in.work.ahead && s.outranked(in.work) {
+		s.spare(sh, in, results)
+		return
+	}
 	h := s.hear(in)
 	list, rest := s.choose(sh, h, in, results)
 	if in.work.ahead {
