@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,6 +49,18 @@ func Pack(path string) ([]byte, error) {
 	return raw, err
 }
 
+// directory opens the directory of a bundle.
+func directory(path string) (fs.FS, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, errors.New("it is no directory: name the one that holds the bundle's .rego files")
+	}
+	return os.DirFS(path), nil
+}
+
 // NewCommands returns the verbs `test`, `eval` and `sign`.
 func NewCommands() []*cobra.Command {
 	return []*cobra.Command{newTestCommand(), newEvalCommand(), newSignCommand()}
@@ -70,7 +83,11 @@ does it, so what passes here can be pushed. Tests are no part of what is pushed.
 		RunE: func(cmd *cobra.Command, dirs []string) error {
 			failed, total := 0, 0
 			for _, dir := range dirs {
-				results, err := rego.Test(cmd.Context(), os.DirFS(dir))
+				files, err := directory(dir)
+				if err != nil {
+					return mistakeError{fmt.Errorf("bundle %s: %w", dir, err)}
+				}
+				results, err := rego.Test(cmd.Context(), files)
 				if err != nil {
 					return mistakeError{fmt.Errorf("bundle %s: %w", dir, err)}
 				}
@@ -297,7 +314,11 @@ bundle whose --admission-keys has the public key as ID.pem. Any change of the ru
 			if err != nil {
 				return mistakeError{fmt.Errorf("read the key: %w", err)}
 			}
-			signatures, err := rego.Sign(os.DirFS(dirs[0]), raw, id)
+			files, err := directory(dirs[0])
+			if err != nil {
+				return mistakeError{fmt.Errorf("sign the bundle %s: %w", dirs[0], err)}
+			}
+			signatures, err := rego.Sign(files, raw, id)
 			if err != nil {
 				return mistakeError{fmt.Errorf("sign the bundle %s: %w", dirs[0], err)}
 			}
