@@ -2,6 +2,8 @@ package host
 
 import (
 	"encoding/binary"
+	"iter"
+	"maps"
 	"slices"
 )
 
@@ -48,6 +50,20 @@ func (l *LabelSet) Covers(selector *LabelSet) bool {
 		}
 	}
 	return true
+}
+
+// All yields the labels in the order of their keys.
+func (l *LabelSet) All() iter.Seq2[string, string] {
+	return func(yield func(key, value string) bool) {
+		if l == nil {
+			return
+		}
+		for _, k := range slices.Sorted(maps.Keys(l.pairs)) {
+			if !yield(k, l.pairs[k]) {
+				return
+			}
+		}
+	}
 }
 
 func (l *LabelSet) canonical() string {

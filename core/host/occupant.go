@@ -40,6 +40,9 @@ func (t *Table) Take(row Row, o Occupant) error {
 	}
 	t.put(row, &o)
 	t.touch(row)
+	if t.journal != nil {
+		t.journal.Took(row, o)
+	}
 	return nil
 }
 
@@ -58,6 +61,9 @@ func (t *Table) Release(row Row, o Occupant) error {
 		return err
 	}
 	t.touch(row)
+	if t.journal != nil {
+		t.journal.Released(row, o)
+	}
 	return nil
 }
 

@@ -53,6 +53,7 @@ type Table struct {
 	version  []uint64  // revision at which a row last changed
 	all      changeLog // rows whose anything changed
 	shape    changeLog // rows whose attributes, pool, devices, capacity or readiness changed
+	journal  Journal   // nil: nobody
 }
 
 // New returns an empty table of at most maxRows hosts. names is read for messages, never changed.
@@ -94,6 +95,9 @@ func (t *Table) Upsert(h Host) (Row, error) {
 	}
 	t.usable.Set(row, h.Ready && !t.draining.Has(row))
 	t.reshape(row)
+	if t.journal != nil {
+		t.journal.Upserted(row, &h)
+	}
 	return row, nil
 }
 
@@ -252,6 +256,9 @@ func (t *Table) Remove(row Row) {
 		t.rescale()
 	}
 	t.reshape(row)
+	if t.journal != nil {
+		t.journal.Removed(row)
+	}
 }
 
 // SetDraining marks a host on which nothing new may be placed, or lifts the mark. Upsert leaves the mark alone.
@@ -262,6 +269,9 @@ func (t *Table) SetDraining(row Row, draining bool) {
 	t.draining.Set(row, draining)
 	t.usable.Set(row, t.hosts[row].Ready && !draining)
 	t.reshape(row)
+	if t.journal != nil {
+		t.journal.Drained(row, draining)
+	}
 }
 
 // touch notes that a row changed; reshape, that more than the room on it did.
