@@ -300,6 +300,9 @@ func imageDifference(a, b *scheduler.Image) string {
 	if d := mapDifference("bundle", a.Rules, b.Rules, func(x, y scheduler.RulesRecord) bool { return reflect.DeepEqual(x, y) }); d != "" {
 		return d
 	}
+	if !reflect.DeepEqual(a.Policies, b.Policies) {
+		return fmt.Sprintf("policies: %+v and %+v", a.Policies, b.Policies)
+	}
 	for id, ja := range a.Jobs {
 		jb := b.Jobs[id]
 		if jb == nil {

@@ -22,6 +22,7 @@ type packageRule struct {
 var pureSet = []string{
 	"core/resource", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/shard",
 	"core/preemption", "core/disruption", "core/estimate", "core/lifecycle", "core/usage", "core/scheduler", "federation/directory", "federation/router",
+	"policies/registry/rollout",
 }
 
 var packageRules = []packageRule{
@@ -70,6 +71,7 @@ var packageRules = []packageRule{
 	{"policies/wasm", []string{"core/...", "sdk/...", "policies/wasm/..."}, "runs policies on a shard's table; knows no registry"},
 	{"policies/wasm/fuel", []string{"policies/wasm/internal/assembler"}, "a module is bytes, whoever wrote it and whatever it decides"},
 	{"policies/wasm/internal/assembler", nil, "a module is bytes"},
+	{"policies/registry/rollout", []string{"core/scheduler"}, "what comes into force is decided without loading it"},
 
 	{"sdk/gen/...", []string{"sdk/gen/..."}, "generated code stands alone"},
 	{"sdk/...", []string{"sdk/..."}, "what others import must not drag the scheduler along"},

@@ -29,6 +29,8 @@ func (s *State) call(c Call) {
 		a, err = s.commitPool(c.Caller, cmd)
 	case EditRules:
 		err = s.editRules(c.Caller, &cmd)
+	case EditPolicies:
+		err = s.editPolicies(c.Caller, &cmd)
 	case NameResources:
 		err = s.nameResources(cmd.Names)
 	case DrainHost:

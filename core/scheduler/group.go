@@ -280,6 +280,8 @@ func sizeOf(w Write) int {
 		return fixed + r.Size
 	case ArchiveRecord:
 		return fixed + len(r.Archive)
+	case PoliciesRecord:
+		return fixed + len(r.State) + 34*len(r.Archives)
 	case RulesRecord:
 		return fixed + len(r.Name) + len(r.Kept)*(fixed+64)
 	case TaskRecord:

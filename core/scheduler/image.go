@@ -26,6 +26,7 @@ type Image struct {
 	Accounts    map[usage.Key]AccountRecord
 	Balances    map[workload.PoolID]BalanceRecord
 	Rules       map[string]RulesRecord
+	Policies    PoliciesRecord
 }
 
 // JobImage is one job in an Image.
@@ -82,6 +83,10 @@ func (im *Image) Apply(w Write) {
 		put(im.Balances, r.Pool, r, w.Delete)
 	case RulesRecord:
 		put(im.Rules, r.Name, r, w.Delete)
+	case PoliciesRecord:
+		if im.Policies = r; w.Delete {
+			im.Policies = PoliciesRecord{}
+		}
 	case RunRecord, SampleRecord, ChangesRecord, ArchiveRecord:
 	}
 }
@@ -144,6 +149,7 @@ func Start(cfg Config, im *Image, epoch uint64, now int64) (*State, []Group, err
 	s.loadHosts(im)
 	s.loadAccounts(im)
 	s.loadRules(im)
+	s.policies = im.Policies
 	if err := s.loadJobs(im); err != nil {
 		return nil, nil, err
 	}
@@ -390,6 +396,7 @@ func (s *State) Image() *Image {
 	for name, r := range s.rules.byName {
 		im.Rules[name] = *r
 	}
+	im.Policies = s.policies
 	for key, r := range s.idempotency {
 		im.Idempotency[key] = *r
 	}

@@ -178,6 +178,9 @@ func (s *State) dropArchive(name string, digest [32]byte) []Write {
 			return nil
 		}
 	}
+	if s.policies.holds(digest) {
+		return nil
+	}
 	return []Write{{Record: ArchiveRecord{Digest: digest}, Delete: true}}
 }
 

@@ -165,6 +165,7 @@ type State struct {
 
 	idempotency map[IdempotencyKey]*IdempotencyRecord
 	rules       cellRules
+	policies    PoliciesRecord
 	steps       uint64
 	timers      timerHeap
 	launching   []launchWait // by time

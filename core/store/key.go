@@ -30,11 +30,12 @@ const (
 	KindSample      Kind = "sample"      // by time, pool id
 	KindRules       Kind = "rules"       // by digest of the bundle's name
 	KindArchive     Kind = "archive"     // by digest
+	KindPolicies    Kind = "policies"    // one key
 )
 
 var kinds = []Kind{
 	KindMeta, KindCell, KindPool, KindJob, KindSpec, KindTask, KindRun, KindHost, KindIdempotency, KindEvent, KindAccount, KindBalance, KindSample,
-	KindRules, KindArchive,
+	KindRules, KindArchive, KindPolicies,
 }
 
 const (
@@ -145,6 +146,9 @@ func (k Keyspace) Rules(digest [32]byte) []byte { return k.key(KindRules, digest
 
 // Archive is the key of the bytes of a version of a bundle.
 func (k Keyspace) Archive(digest [32]byte) []byte { return k.key(KindArchive, digest[:], 0) }
+
+// Policies is the key of what is known of policies.
+func (k Keyspace) Policies() []byte { return k.key(KindPolicies, nil, 0) }
 
 // Sample is the key of a pool's sample of a time, in UTC nanoseconds: samples sort by time.
 func (k Keyspace) Sample(at int64, pool workload.PoolID) []byte {

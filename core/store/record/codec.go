@@ -104,6 +104,8 @@ func (c *Codec) key(r scheduler.Record) []byte {
 		return c.keys.Rules(sha256.Sum256([]byte(r.Name)))
 	case scheduler.ArchiveRecord:
 		return c.keys.Archive(r.Digest)
+	case scheduler.PoliciesRecord:
+		return c.keys.Policies()
 	}
 	return nil
 }
@@ -165,6 +167,8 @@ func (c *Codec) message(r scheduler.Record) proto.Message {
 		return rulesToProto(&r)
 	case scheduler.ArchiveRecord:
 		return &recordpb.Archive{Archive: r.Archive}
+	case scheduler.PoliciesRecord:
+		return policiesToProto(&r)
 	}
 	return nil
 }
@@ -221,6 +225,8 @@ func (c *Codec) decode(key, value []byte) (scheduler.Write, error) {
 		r = d.rules()
 	case store.KindArchive:
 		r = d.archive()
+	case store.KindPolicies:
+		r = d.policies()
 	default:
 		return scheduler.Write{}, fmt.Errorf("a %s key holds no record", kind)
 	}
@@ -230,7 +236,7 @@ func (c *Codec) decode(key, value []byte) (scheduler.Write, error) {
 // imageKinds are the kinds that make up an Image.
 var imageKinds = []store.Kind{
 	store.KindCell, store.KindPool, store.KindJob, store.KindSpec, store.KindTask, store.KindHost, store.KindIdempotency,
-	store.KindAccount, store.KindBalance, store.KindRules,
+	store.KindAccount, store.KindBalance, store.KindRules, store.KindPolicies,
 }
 
 // LoadImage reads the whole state of the cell, without run history and event log. It costs one scan.

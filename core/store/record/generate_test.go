@@ -295,6 +295,7 @@ func (s source) draws() []func() scheduler.Record {
 		func() scheduler.Record { return s.sample() },
 		func() scheduler.Record { return s.rules() },
 		func() scheduler.Record { return s.archive() },
+		func() scheduler.Record { return s.policies() },
 	}
 }
 
@@ -356,4 +357,15 @@ func (s source) rules() scheduler.RulesRecord {
 func (s source) archive() scheduler.ArchiveRecord {
 	raw := rapid.SliceOfN(rapid.Byte(), 1, 64).Draw(s.t, "archive")
 	return scheduler.ArchiveRecord{Digest: sha256.Sum256(raw), Archive: raw}
+}
+
+func (s source) policies() scheduler.PoliciesRecord {
+	out := scheduler.PoliciesRecord{Version: uint64(s.number()), Updated: s.time(), By: s.text()}
+	if state := s.text(); state != "" {
+		out.State = []byte(state)
+	}
+	for n := range rapid.IntRange(0, 5).Draw(s.t, "archives") {
+		out.Archives = append(out.Archives, [32]byte{byte(n), 1})
+	}
+	return out
 }

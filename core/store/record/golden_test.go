@@ -111,6 +111,9 @@ func samples() []sample {
 			Kept: []scheduler.RulesVersion{{Digest: [32]byte{1}, Size: 7, Pushed: sampleTime - 1, By: "ada"}},
 		}, &recordpb.Rules{}},
 		{"archive", scheduler.ArchiveRecord{Digest: sha256.Sum256([]byte("rules")), Archive: []byte("rules")}, &recordpb.Archive{}},
+		{"policies", scheduler.PoliciesRecord{
+			Version: 4, State: []byte("{}"), Archives: [][32]byte{{1}, {2}}, Updated: sampleTime, By: "ada",
+		}, &recordpb.Policies{}},
 	}
 }
 

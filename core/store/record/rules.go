@@ -64,3 +64,25 @@ func (d *decoder) archive() scheduler.Record {
 	}
 	return scheduler.ArchiveRecord{Digest: digest, Archive: m.GetArchive()}
 }
+
+func policiesToProto(r *scheduler.PoliciesRecord) *recordpb.Policies {
+	m := &recordpb.Policies{Version: r.Version, State: r.State, Updated: r.Updated, By: r.By}
+	for i := range r.Archives {
+		m.Archives = append(m.Archives, r.Archives[i][:])
+	}
+	return m
+}
+
+func (d *decoder) policies() scheduler.Record {
+	var m recordpb.Policies
+	d.unmarshal(&m)
+	r := scheduler.PoliciesRecord{Version: m.GetVersion(), State: m.GetState(), Updated: m.GetUpdated(), By: m.GetBy()}
+	for n, raw := range m.GetArchives() {
+		digest := d.digest(raw)
+		if digest == ([32]byte{}) || (n > 0 && bytes.Compare(r.Archives[n-1][:], digest[:]) >= 0) {
+			d.fail("the archives of policies are out of order")
+		}
+		r.Archives = append(r.Archives, digest)
+	}
+	return r
+}

@@ -115,6 +115,8 @@ func identity(r scheduler.Record) any {
 		return r.Name
 	case scheduler.ArchiveRecord:
 		return r.Digest
+	case scheduler.PoliciesRecord:
+		return "policies"
 	}
 	return nil
 }

@@ -3364,6 +3364,88 @@ func (x *Archive) GetArchive() []byte {
 	return nil
 }
 
+// Policies is scheduler.PoliciesRecord.
+type Policies struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its version.
+	Version uint64 `protobuf:"varint,1,opt,name=version" json:"version,omitempty"`
+	// What the registry of policies knows, in its own form.
+	State []byte `protobuf:"bytes,2,opt,name=state" json:"state,omitempty"`
+	// Digests of the archives that it speaks of, ascending.
+	Archives [][]byte `protobuf:"bytes,3,rep,name=archives" json:"archives,omitempty"`
+	// When it was edited.
+	Updated int64 `protobuf:"fixed64,4,opt,name=updated" json:"updated,omitempty"`
+	// By whom.
+	By            string `protobuf:"bytes,5,opt,name=by" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Policies) Reset() {
+	*x = Policies{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Policies) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Policies) ProtoMessage() {}
+
+func (x *Policies) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Policies.ProtoReflect.Descriptor instead.
+func (*Policies) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *Policies) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Policies) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+func (x *Policies) GetArchives() [][]byte {
+	if x != nil {
+		return x.Archives
+	}
+	return nil
+}
+
+func (x *Policies) GetUpdated() int64 {
+	if x != nil {
+		return x.Updated
+	}
+	return 0
+}
+
+func (x *Policies) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 var File_paceline_record_v1_record_proto protoreflect.FileDescriptor
 
 const file_paceline_record_v1_record_proto_rawDesc = "" +
@@ -3697,7 +3779,13 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x06pushed\x18\x03 \x01(\x10R\x06pushed\x12\x0e\n" +
 	"\x02by\x18\x04 \x01(\tR\x02by\"#\n" +
 	"\aArchive\x12\x18\n" +
-	"\aarchive\x18\x01 \x01(\fR\aarchiveBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
+	"\aarchive\x18\x01 \x01(\fR\aarchive\"\x80\x01\n" +
+	"\bPolicies\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\fR\x05state\x12\x1a\n" +
+	"\barchives\x18\x03 \x03(\fR\barchives\x12\x18\n" +
+	"\aupdated\x18\x04 \x01(\x10R\aupdated\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02byBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
 var (
 	file_paceline_record_v1_record_proto_rawDescOnce sync.Once
@@ -3711,7 +3799,7 @@ func file_paceline_record_v1_record_proto_rawDescGZIP() []byte {
 	return file_paceline_record_v1_record_proto_rawDescData
 }
 
-var file_paceline_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_paceline_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_paceline_record_v1_record_proto_goTypes = []any{
 	(*Vector)(nil),       // 0: paceline.record.v1.Vector
 	(*Caller)(nil),       // 1: paceline.record.v1.Caller
@@ -3747,41 +3835,42 @@ var file_paceline_record_v1_record_proto_goTypes = []any{
 	(*Rules)(nil),        // 31: paceline.record.v1.Rules
 	(*RulesVersion)(nil), // 32: paceline.record.v1.RulesVersion
 	(*Archive)(nil),      // 33: paceline.record.v1.Archive
-	nil,                  // 34: paceline.record.v1.Spec.LabelsEntry
-	nil,                  // 35: paceline.record.v1.Template.EnvEntry
-	nil,                  // 36: paceline.record.v1.Template.LabelsEntry
-	nil,                  // 37: paceline.record.v1.Override.EnvEntry
-	nil,                  // 38: paceline.record.v1.Override.LabelsEntry
-	nil,                  // 39: paceline.record.v1.Affinity.SelectorEntry
-	nil,                  // 40: paceline.record.v1.Host.AttributesEntry
+	(*Policies)(nil),     // 34: paceline.record.v1.Policies
+	nil,                  // 35: paceline.record.v1.Spec.LabelsEntry
+	nil,                  // 36: paceline.record.v1.Template.EnvEntry
+	nil,                  // 37: paceline.record.v1.Template.LabelsEntry
+	nil,                  // 38: paceline.record.v1.Override.EnvEntry
+	nil,                  // 39: paceline.record.v1.Override.LabelsEntry
+	nil,                  // 40: paceline.record.v1.Affinity.SelectorEntry
+	nil,                  // 41: paceline.record.v1.Host.AttributesEntry
 }
 var file_paceline_record_v1_record_proto_depIdxs = []int32{
 	0,  // 0: paceline.record.v1.Pool.reservation:type_name -> paceline.record.v1.Vector
 	4,  // 1: paceline.record.v1.Pool.limits:type_name -> paceline.record.v1.Limit
 	4,  // 2: paceline.record.v1.Pool.user_limits:type_name -> paceline.record.v1.Limit
-	34, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
+	35, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
 	8,  // 4: paceline.record.v1.Spec.template:type_name -> paceline.record.v1.Template
 	11, // 5: paceline.record.v1.Spec.overrides:type_name -> paceline.record.v1.Override
 	12, // 6: paceline.record.v1.Spec.placement:type_name -> paceline.record.v1.Placement
 	6,  // 7: paceline.record.v1.Spec.gangs:type_name -> paceline.record.v1.Gang
 	7,  // 8: paceline.record.v1.Gang.groups:type_name -> paceline.record.v1.GangGroup
-	35, // 9: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
+	36, // 9: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
 	0,  // 10: paceline.record.v1.Template.needs:type_name -> paceline.record.v1.Vector
 	9,  // 11: paceline.record.v1.Template.ports:type_name -> paceline.record.v1.Port
 	10, // 12: paceline.record.v1.Template.health:type_name -> paceline.record.v1.HealthCheck
-	36, // 13: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
-	37, // 14: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
+	37, // 13: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
+	38, // 14: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
 	0,  // 15: paceline.record.v1.Override.needs:type_name -> paceline.record.v1.Vector
-	38, // 16: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
+	39, // 16: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
 	13, // 17: paceline.record.v1.Placement.constraints:type_name -> paceline.record.v1.Constraint
 	14, // 18: paceline.record.v1.Placement.preferences:type_name -> paceline.record.v1.Preference
 	15, // 19: paceline.record.v1.Placement.affinities:type_name -> paceline.record.v1.Affinity
 	16, // 20: paceline.record.v1.Placement.spreads:type_name -> paceline.record.v1.Spread
 	13, // 21: paceline.record.v1.Preference.constraint:type_name -> paceline.record.v1.Constraint
-	39, // 22: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
+	40, // 22: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
 	1,  // 23: paceline.record.v1.Job.caller:type_name -> paceline.record.v1.Caller
 	18, // 24: paceline.record.v1.Job.gangs:type_name -> paceline.record.v1.GangLife
-	40, // 25: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
+	41, // 25: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
 	0,  // 26: paceline.record.v1.Host.capacity:type_name -> paceline.record.v1.Vector
 	0,  // 27: paceline.record.v1.Host.foreign:type_name -> paceline.record.v1.Vector
 	22, // 28: paceline.record.v1.Host.devices:type_name -> paceline.record.v1.Device
@@ -3817,7 +3906,7 @@ func file_paceline_record_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_record_v1_record_proto_rawDesc), len(file_paceline_record_v1_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
