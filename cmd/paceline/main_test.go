@@ -22,10 +22,15 @@ func TestMain(m *testing.M) {
 // TestScripts drives the whole binary as a user does: servers in the background, commands in front, real processes below.
 func TestScripts(t *testing.T) {
 	t.Parallel()
+	guests, err := filepath.Abs("../../policies/wasm/testdata/guests")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("GUESTS", guests)
 			env.Setenv("PACELINE_DATA", filepath.Join(env.WorkDir, "data"))
 			return nil
 		},

@@ -62,6 +62,8 @@ type Counters struct {
 	Fuel      atomic.Uint64
 	Nanos     atomic.Uint64 // in calls
 	Instances atomic.Uint64 // made
+	Starting  atomic.Uint64 // nanoseconds that bringing these up took
+	Compiling atomic.Uint64 // nanoseconds that compiling took, or reading what was compiled before
 	LogLines  atomic.Uint64 // also those dropped
 	faults    [numFaults]atomic.Uint64
 }

@@ -420,6 +420,12 @@ func (m *image) send(in *Instance, restore []host.Row, used uint32) {
 	in.epoch = m.header.Epoch
 }
 
+// results are the first of those that a guest wrote.
+func (m *image) results(in *Instance, count int) []byte {
+	from := int(m.header.Results)
+	return in.arena()[from : from+count*policyabi.ResultBytes]
+}
+
 // units rounds a need up to the unit of its column.
 func (m *image) units(k resource.Kind, need int64) int32 {
 	if need <= 0 {

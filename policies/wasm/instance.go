@@ -53,6 +53,8 @@ func (v *Version) start(image []byte, layout *policyabi.Layout, seed uint64) (*I
 	in := &Instance{version: v, layout: layout, log: v.config.Log, counters: &v.counters, random: seed, clock: uint64(time.Second)}
 	in.ctx = context.WithValue(context.Background(), instanceKey{}, in)
 	v.counters.Instances.Add(1)
+	began := time.Now()
+	defer func() { v.counters.Starting.Add(uint64(time.Since(began))) }()
 	var err error
 	if in.module, err = v.runtime.InstantiateModule(in.ctx, v.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions()); err != nil {
 		return nil, in.fault(FaultStart, "instantiate", err)
@@ -161,7 +163,7 @@ func (in *Instance) call(kind policyabi.Kind, n int, fuel int64) (int, error) {
 	err := f.CallWithStack(in.ctx, in.stack[:])
 	late := in.watch.end()
 	in.counters.Calls.Add(1)
-	in.counters.Fuel.Add(uint64(fuel - int64(in.tank.Get())))
+	in.counters.Fuel.Add(uint64(in.used(fuel)))
 	switch {
 	case err != nil && late:
 		return 0, in.fault(FaultTime, kind.Export(), fmt.Errorf("it computed for more than %v", maxCallTime))
@@ -177,6 +179,9 @@ func (in *Instance) call(kind policyabi.Kind, n int, fuel int64) (int, error) {
 	}
 	return int(count), nil
 }
+
+// used is what the last call used of the fuel that it had.
+func (in *Instance) used(fuel int64) int64 { return fuel - int64(in.tank.Get()) }
 
 // shortly keeps the reason of a trap and leaves out the stack, which has a line for each of a guest's frames.
 func shortly(err error) error {

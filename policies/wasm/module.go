@@ -24,9 +24,20 @@ type Module struct {
 	Digest     Digest
 	Capability policyabi.Capability
 
+	// Facts tell people what the module is made of.
+	Facts Facts
+
 	metered []byte
 	imports []fuel.Import
 	exports map[string]bool
+}
+
+// Facts are what a module is made of, as its author made it.
+type Facts struct {
+	Bytes, Functions int
+	MemoryPages      uint32 // that an instance starts with, of 64 KiB
+	Imports          []fuel.Import
+	Exports          []fuel.Export
 }
 
 // Limits bound a module. The zero value stands for the defaults.
@@ -73,6 +84,7 @@ func Check(binary []byte, limits Limits) (*Module, error) {
 		return bad(err)
 	}
 	m.metered, m.imports = rewritten.Binary, slices.Clone(rewritten.Imports)
+	m.Facts = Facts{Bytes: len(binary), Functions: rewritten.Functions, MemoryPages: rewritten.MinPages, Imports: m.imports, Exports: slices.Clone(rewritten.Exports)}
 	if m.Capability, err = capabilityOf(rewritten.Custom); err != nil {
 		return bad(err)
 	}

@@ -35,7 +35,10 @@ type Call struct {
 	Tasks    int // asked for
 	Placed   int
 	Fuel     int64 // that it might have used
+	Used     int64 // that it used
 	Took     time.Duration
+	Memory   int    // bytes of the instance's memory, after the call
+	Results  []byte // as the policy wrote them; good until OnCall returns
 }
 
 // Placer serves a shard's table with the policy in a slot. It implements placement.Placer, and Plan for trying out.
@@ -231,7 +234,10 @@ func (p *Placer) round(t *host.Table, items []item) *Fault {
 	counters.Requests.Add(uint64(n))
 	counters.Tasks.Add(uint64(placed))
 	if p.config.OnCall != nil {
-		p.config.OnCall(Call{Digest: p.version.module.Digest, Requests: n, Tasks: c.tasks, Placed: placed, Fuel: fuel, Took: took})
+		p.config.OnCall(Call{
+			Digest: p.version.module.Digest, Requests: n, Tasks: c.tasks, Placed: placed, Fuel: fuel, Used: p.instance.used(fuel), Took: took,
+			Memory: int(p.instance.memory.Size()), Results: m.results(p.instance, count),
+		})
 	}
 	return nil
 }
@@ -278,7 +284,7 @@ func (p *Placer) apply(t *host.Table, items []item, count int) (int, *Fault) {
 		return 0, p.instance.fault(FaultResult, policyabi.ExportPlace, fmt.Errorf("it returned %d results, there is room for %d", count, maxCallTasks))
 	}
 	h := &p.image.header
-	raw := p.instance.arena()[h.Results : int(h.Results)+count*policyabi.ResultBytes]
+	raw := p.image.results(p.instance, count)
 	for i := range count { // a policy may have taken what it answers off its copy of the table, also where that is not taken up
 		if row := le.Uint32(raw[i*policyabi.ResultBytes+policyabi.ResultHost:]); row < h.Rows {
 			p.restore = append(p.restore, host.Row(row))

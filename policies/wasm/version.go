@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/paceline-sched/paceline/sdk/policyabi"
 	"github.com/tetratelabs/wazero"
@@ -106,7 +107,9 @@ func (v *Version) compile(ctx context.Context) error {
 		}
 	}
 	var err error
+	began := time.Now()
 	v.compiled, err = v.runtime.CompileModule(ctx, v.module.metered)
+	v.counters.Compiling.Store(uint64(time.Since(began)))
 	return err
 }
 

@@ -36,6 +36,8 @@ type Config struct {
 	Simulations []*cobra.Command
 	// Rules is what the verbs of admission need beside a server.
 	Rules RulesTools
+	// Policies are the verbs of policy that need no server.
+	Policies []*cobra.Command
 }
 
 // app is the state of one command line.
@@ -115,7 +117,7 @@ func (a *app) root() *cobra.Command {
 
 	add(root, groupWork, a.jobCommand(), a.taskCommand(), a.eventsCommand())
 	add(root, groupCapacity, a.poolCommand(), a.hostCommand())
-	add(root, groupRules, a.admissionCommand())
+	add(root, groupRules, a.admissionCommand(), a.policyCommand())
 	add(root, groupServer, a.backupCommand())
 	adopt(a.Servers)
 	adopt(a.Simulations)
