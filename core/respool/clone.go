@@ -11,7 +11,7 @@ import (
 // Clone returns a copy that edits and recomputations may change for the sake of what they would give. It costs as much as a recomputation,
 // and no edit of a cell is frequent enough for a way to undo edits to pay.
 func (t *Tree) Clone() *Tree {
-	c := &Tree{names: t.names, nodes: make(map[workload.PoolID]*node, len(t.nodes)), slack: t.slack, anyRevocable: t.anyRevocable}
+	c := &Tree{names: t.names, nodes: make(map[workload.PoolID]*node, len(t.nodes)), following: t.following, slack: t.slack, anyRevocable: t.anyRevocable}
 	nodes := make([]node, len(t.nodes)) // in one piece: a thousand pools are two megabytes
 	order := t.preorder()
 	for i, n := range order {

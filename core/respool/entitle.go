@@ -24,6 +24,8 @@ import (
 // depend on nothing but the records. The cost is O(n log n) per kind in the worst case; nothing is allocated once the
 // scratch has grown.
 //
+// A policy's proposal takes the place of the three steps, see Follow.
+//
 // What controllers may use is found by a computation of its own, see bound.go, and revocable work has its own ledger, see revocable.go.
 //
 // The algorithm is water-filling as in Bertsekas and Gallager, Data Networks, section 6.5, applied to each node of the tree.
@@ -138,6 +140,9 @@ func (t *Tree) distribute(n *node, k resource.Kind) {
 	}
 	left -= t.share(n, k, left, toDemand)
 	t.share(n, k, left, toLimit)
+	if t.following {
+		t.merge(n, k)
+	}
 }
 
 // filling is a round of sharing: who takes part, what it raises, and up to where.

@@ -21,6 +21,7 @@ type Tree struct {
 	order  []*node
 	claims []claim
 
+	following    bool            // a policy's proposal
 	slack        resource.Vector // what ordinary work neither uses nor may start using
 	anyRevocable bool            // the last Entitle met revocable demand
 }
@@ -45,7 +46,8 @@ type node struct {
 	effective   resource.Vector // reservation after scaling
 	demand      resource.Vector // what counts of the demand
 	entitlement resource.Vector
-	foreseen    resource.Vector // what controllers' parts are taken of; at least entitlement
+	foreseen    resource.Vector  // what controllers' parts are taken of; at least entitlement
+	proposed    *resource.Vector // by a policy, never written to; nil: nothing
 }
 
 // NewTree builds the tree of the given records, in any order. The root must not be among them. names is read, never changed;

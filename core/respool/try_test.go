@@ -17,6 +17,15 @@ func TestTryAgreesWithClone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawForest(t, 12)
 		tree := f.entitled(t)
+		if rapid.Bool().Draw(t, "policy") {
+			snapshot := tree.Snapshot()
+			p, err := snapshot.Propose(drawQuota(t, snapshot))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tree.Follow(p)
+			tree.Entitle(f.capacity)
+		}
 		var leaves, all []workload.PoolID
 		for p := range tree.All() {
 			if all = append(all, p.ID); tree.IsLeaf(p.ID) {
