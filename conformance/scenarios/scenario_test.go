@@ -126,6 +126,8 @@ func (w *world) command(f []string) string {
 		w.cfg.PreemptionsPerSecond = int(args.number(w, "preemptions", 0))
 		w.crash(0)
 		return ""
+	case "policy":
+		return w.policy(args)
 	case "plan-pools":
 		return w.planPools(f[1:])
 	case "run", "plan":
@@ -134,7 +136,7 @@ func (w *world) command(f []string) string {
 		return w.why(args.word(w, 0))
 	case "stop", "delete", "restart", "drain", "undrain", "pool", "delete-pool", "move-pool":
 		return w.mutate(f[0], args)
-	case "jobs", "tasks", "pools", "hosts", "ledgers", "clusters", "owners", "explain", "changes", "gangs", "waiting":
+	case "jobs", "tasks", "pools", "hosts", "ledgers", "clusters", "owners", "explain", "changes", "gangs", "waiting", "policies", "entitled":
 		return w.show(f[0], args)
 	}
 	w.fatal(fmt.Sprintf("unknown command %q", f[0]))

@@ -19,6 +19,10 @@ func (w *world) show(what string, a arguments) string {
 		return w.showTasks(a.word(w, 0))
 	case "pools":
 		return w.showPools()
+	case "policies":
+		return w.showPolicies()
+	case "entitled":
+		return w.showEntitled()
 	case "ledgers":
 		return w.showLedgers()
 	case "owners":

@@ -30,6 +30,8 @@ type world struct {
 	changes  []scheduler.Change
 	wake     int64
 	nextID   uint16
+	policies policies
+	asked    int // questions to policies
 	token    uint64
 
 	// What the disk has not taken yet while holding: a crash may lose any tail of it.
@@ -87,6 +89,7 @@ func (w *world) boot() {
 	w.state = state
 	w.events, w.wake = nil, 0
 	w.commit(groups)
+	w.tellPolicies()
 	for _, name := range w.clusterNames() {
 		c := w.clusters[name]
 		w.connect(c)
@@ -309,6 +312,10 @@ func imageDifference(a, b *scheduler.Image) string {
 func (w *world) effects(list []scheduler.Effect) {
 	for _, e := range list {
 		switch e := e.(type) {
+		case scheduler.AskQuota:
+			w.answerQuota(e)
+		case scheduler.AskRanks:
+			w.answerRanks(e)
 		case scheduler.Reply:
 			w.answers = append(w.answers, e.Answer)
 		case scheduler.ToShard:

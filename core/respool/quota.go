@@ -16,8 +16,8 @@ type Quota interface {
 
 // Snapshot is a tree with its figures, as the last Entitle left them. It is immutable.
 type Snapshot struct {
-	Kinds resource.Kind // the kinds below it are known; all figures of others are zero
-	Rows  []Row         // the root first, parents before their children, siblings by name
+	Kinds []string // the names of the kinds that the cell knows, in order; all figures of others are zero
+	Rows  []Row    // the root first, parents before their children, siblings by name
 }
 
 // Row is one pool of a Snapshot.
@@ -41,7 +41,10 @@ type Proposal map[workload.PoolID]resource.Vector
 // Snapshot copies the figures of the last Entitle. It costs O(pools).
 func (t *Tree) Snapshot() *Snapshot {
 	order := t.preorder()
-	s := &Snapshot{Kinds: resource.Kind(t.names.Len()), Rows: make([]Row, len(order))}
+	s := &Snapshot{Rows: make([]Row, len(order))}
+	for k := range resource.Kind(t.names.Len()) {
+		s.Kinds = append(s.Kinds, t.names.Name(k))
+	}
 	at := make(map[*node]int32, len(order))
 	for i, n := range order {
 		at[n] = int32(i) //nolint:gosec // at most MaxPools
@@ -51,7 +54,7 @@ func (t *Tree) Snapshot() *Snapshot {
 		}
 		s.Rows[i] = Row{ID: n.pool.ID, Parent: parent, Path: n.path(), Reservation: n.effective, Share: n.pool.Share, Demand: n.demand, Usage: n.usage}
 		for k := range s.Kinds {
-			s.Rows[i].Ceiling[k] = n.ceiling(k)
+			s.Rows[i].Ceiling[k] = n.ceiling(resource.Kind(k))
 		}
 	}
 	return s
@@ -82,17 +85,18 @@ func (s *Snapshot) Propose(entitlements []resource.Vector) (Proposal, error) {
 	p := make(Proposal, len(s.Rows))
 	for i := 1; i < len(s.Rows); i++ {
 		r, given := &s.Rows[i], entitlements[i]
-		for k := s.Kinds; int(k) < len(given); k++ {
+		for k := len(s.Kinds); k < len(given); k++ {
 			given[k] = 0
 		}
-		for k := range s.Kinds {
+		for k, name := range s.Kinds {
+			least := r.Guarantee(resource.Kind(k))
 			switch above := &left[r.Parent]; {
-			case given[k] < r.Guarantee(k):
-				return nil, fmt.Errorf("it gave pool %s %d of kind %d: its reservation is %d and its demand %d, so at least the smaller is due", r.Path, given[k], k, r.Reservation[k], r.Demand[k])
+			case given[k] < least:
+				return nil, fmt.Errorf("it gave pool %s %s=%d: its reservation is %d and its demand %d, so at least the smaller is due", r.Path, name, given[k], r.Reservation[k], r.Demand[k])
 			case given[k] > r.Ceiling[k]:
-				return nil, fmt.Errorf("it gave pool %s %d of kind %d: at most %d are allowed", r.Path, given[k], k, r.Ceiling[k])
+				return nil, fmt.Errorf("it gave pool %s %s=%d: at most %d are allowed", r.Path, name, given[k], r.Ceiling[k])
 			case given[k] > above[k]:
-				return nil, fmt.Errorf("it gave pool %s %d of kind %d: of what is its parent's, %s, %d are left", r.Path, given[k], k, s.Rows[r.Parent].Path, above[k])
+				return nil, fmt.Errorf("it gave pool %s %s=%d: of what is its parent's, %s, %d are left", r.Path, name, given[k], s.Rows[r.Parent].Path, above[k])
 			default:
 				above[k] -= given[k]
 			}

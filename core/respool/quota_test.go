@@ -19,7 +19,7 @@ func drawQuota(t *rapid.T, s *respool.Snapshot) []resource.Vector {
 		left[0] = s.Rows[0].Reservation[k]
 		given[0][k] = left[0]
 		for i := 1; i < len(s.Rows); i++ { // the guarantees of all come first
-			given[i][k] = s.Rows[i].Guarantee(k)
+			given[i][k] = s.Rows[i].Guarantee(resource.Kind(k))
 			left[s.Rows[i].Parent] -= given[i][k]
 		}
 		for i := 1; i < len(s.Rows); i++ {

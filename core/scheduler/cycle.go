@@ -14,7 +14,9 @@ import (
 // only the entitlement looks at every pool.
 func (s *State) cycle() {
 	s.enroll()
+	s.checkQuota()
 	s.entitle()
+	s.askQuota()
 	for len(s.stirred) > 0 && s.outboxed < outboxBound {
 		s.admit()
 		s.enroll()
@@ -189,12 +191,14 @@ func (s *State) leaveQueue(j *job) {
 	}
 }
 
-// entitle recomputes entitlements when the tree or the capacity changed, and at the end of a period when the demand did.
+// entitle recomputes entitlements when the tree or the capacity changed or a policy answered, and at the end of a period when the demand did.
 func (s *State) entitle() {
 	due := s.demandOff && s.now-s.entitledAt >= int64(s.cfg.EntitlementPeriod)
-	if !s.poolsDirty && !due {
+	if !s.poolsDirty && !due && !s.quota.arrived {
 		return
 	}
+	s.quota.changed = s.quota.changed || s.poolsDirty || due
+	s.quota.arrived = false
 	s.accounts.moved = true
 	s.tellDemands()
 	s.pools.Entitle(s.capacity)

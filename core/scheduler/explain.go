@@ -161,6 +161,9 @@ func (s *State) whyQueued(j *job, st admission.Standing) PendingReason {
 	kind := s.standingKind(j.spec, &st)
 	_, what := accountOf(j.spec, st.Account)
 	r := PendingReason{Kind: kind, Resource: s.names.Name(st.Kind), Needed: st.Need, Available: max(st.Has, 0), Position: st.Ahead}
+	if kind == PendingEntitlement {
+		what = s.entitlementOf(j.spec.Pool)
+	}
 	pool := s.poolPath(j.spec.Pool)
 	switch st.Verdict {
 	case admission.First:
@@ -305,6 +308,9 @@ func (s *State) whyPool(j *job, need resource.Vector) (PendingReason, bool) {
 			}
 		}
 		r := PendingReason{Kind: b.kind, Resource: s.names.Name(scarcest), Needed: need[scarcest], Available: max(b.left[scarcest], 0)}
+		if b.kind == PendingEntitlement {
+			b.what = s.entitlementOf(j.spec.Pool)
+		}
 		r.Message = s.fallsShort(scarcest, r.Needed, r.Available, b.what, s.poolPath(j.spec.Pool))
 		return r, true
 	}

@@ -253,6 +253,7 @@ func (s *State) sendPleas() {
 	}
 	waiting := s.press.waiting
 	s.press.waiting, s.press.again = nil, false
+	ordered := s.ranksReady(waiting)
 	load := map[*shardState]*question{}
 	for _, in := range waiting {
 		sh := s.whomToAsk(in)
@@ -262,7 +263,7 @@ func (s *State) sendPleas() {
 			continue
 		}
 		q := load[sh]
-		if sh.asked || q != nil && !q.takes(in) {
+		if sh.asked || q != nil && !q.takes(in) || !ordered && !in.work.wait {
 			s.press.waiting = append(s.press.waiting, in)
 			continue
 		}

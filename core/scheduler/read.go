@@ -230,7 +230,7 @@ func (s *State) poolView(p respool.Pool) PoolView {
 	}
 	if a, ok := s.pools.Account(p.ID); ok {
 		v.Reservation, v.Entitlement, v.Usage, v.NonPreemptible, v.Demand = a.Reservation, a.Entitlement, a.Usage, a.NonPreemptibleUsage, a.Demand
-		v.Jobs = a.Jobs
+		v.Jobs, v.EntitledBy = a.Jobs, s.entitledBy(p.ID)
 		v.Controllers, v.Revocable = a.ControllerUsage, RevocableView{a.RevocableEntitlement, a.RevocableDemand, a.RevocableUsage}
 	}
 	for _, q := range s.queuesOf(p.ID) {

@@ -162,6 +162,9 @@ type State struct {
 
 	accounts accounting
 	press    pressure
+	quota    quotaAdvice
+	ranks    rankAdvice
+	queries  uint64 // asked of policies
 
 	idempotency map[IdempotencyKey]*IdempotencyRecord
 	rules       cellRules
@@ -359,6 +362,8 @@ func New(cfg Config) *State {
 		hosts:       map[workload.HostID]*hostState{},
 		clusters:    map[string]resource.Vector{},
 		batches:     map[uint64]*batch{},
+		quota:       quotaAdvice{adviser: adviser{kind: QuotaPolicy}},
+		ranks:       rankAdvice{adviser: adviser{kind: RankPolicy}},
 		press:       pressure{asked: map[uint64]*question{}, works: map[uint64]*pledgedWork{}, pledges: map[pledgeKey]*pledge{}},
 		accounts:    newAccounting(),
 		idempotency: map[IdempotencyKey]*IdempotencyRecord{}, rules: cellRules{byName: map[string]*RulesRecord{}},
@@ -412,6 +417,12 @@ func (s *State) Step(now int64, events []Event) Output {
 			s.attachShard(e)
 		case ShardReplied:
 			s.reply(e)
+		case PolicyInForce:
+			s.inForce(e)
+		case Entitlements:
+			s.entitlements(e)
+		case VictimsRanked:
+			s.victimsRanked(e)
 		case Woken:
 		}
 	}
@@ -444,7 +455,7 @@ func (s *State) nextWake() int64 {
 	if s.demandOff {
 		wake = earlier(wake, s.entitledAt+int64(s.cfg.EntitlementPeriod))
 	}
-	return earlier(wake, s.usageDue())
+	return earlier(earlier(wake, s.adviceDue()), s.usageDue())
 }
 
 // earlier is the first of two times, of which 0 stands for never.

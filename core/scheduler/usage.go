@@ -81,6 +81,12 @@ func (j *job) held(now int64) (total usage.Seconds) {
 	return total
 }
 
+// heldLive is how long the live runs of the class have held what they hold, together, in nanoseconds.
+func (c *jobClass) heldLive(now int64) int64 {
+	age := usage.Milliseconds(now) - usage.Milliseconds(c.job.Created)
+	return (c.liveRuns*age - c.begunMillis) * int64(time.Millisecond)
+}
+
 // account takes the readings that are due: every account is brought up to the last full period, each pool's counters are written down,
 // and old readings go. It is the first thing of a Step, so that what ends in the Step ends after it.
 func (s *State) account() {

@@ -129,14 +129,8 @@ func (q *poolQueue) inferiors(priority int32) []*job {
 
 // below is the work of lower priority in the pool that claims.
 func (s *State) below(c claim) *preemption.Snapshot {
-	snap := s.snapshot()
-	var candidates []preemption.Candidate
-	if q := s.queues[queueKey{pool: c.pool}]; q != nil {
-		for _, j := range q.inferiors(c.priority) {
-			candidates = s.enlist(snap, candidates, j, -1, 0)
-		}
-	}
-	s.ranked(snap, candidates)
+	snap, candidates := s.listBelow(c.pool, c.priority)
+	s.ranked(c.pool, snap, candidates)
 	if !c.ofOwner && !c.controllers {
 		return snap
 	}
@@ -148,6 +142,18 @@ func (s *State) below(c claim) *preemption.Snapshot {
 		}
 	}
 	return snap
+}
+
+// listBelow lists the work of a pool below a priority.
+func (s *State) listBelow(pool workload.PoolID, priority int32) (*preemption.Snapshot, []preemption.Candidate) {
+	snap := s.snapshot()
+	var candidates []preemption.Candidate
+	if q := s.queues[queueKey{pool: pool}]; q != nil {
+		for _, j := range q.inferiors(priority) {
+			candidates = s.enlist(snap, candidates, j, -1, 0)
+		}
+	}
+	return snap, candidates
 }
 
 // counts reports whether a job is under every bound beside the pool's that the claim is short in.
@@ -204,6 +210,12 @@ type victimPool struct {
 
 // aboveEntitlement is the work of pools above their entitlement and all revocable work.
 func (s *State) aboveEntitlement() *preemption.Snapshot {
+	snap, candidates := s.listAbove()
+	return s.ranked(workload.PoolID{}, snap, candidates)
+}
+
+// listAbove lists the work of aboveEntitlement.
+func (s *State) listAbove() (*preemption.Snapshot, []preemption.Candidate) {
 	pools := slices.Collect(s.victimPools())
 	jobs := 0
 	for _, p := range pools {
@@ -227,7 +239,7 @@ func (s *State) aboveEntitlement() *preemption.Snapshot {
 			candidates = s.enlist(snap, candidates, j, at, p.overage)
 		}
 	}
-	return s.ranked(snap, candidates)
+	return snap, candidates
 }
 
 // snapshot is an empty one under the cell's policy.
@@ -287,12 +299,13 @@ func (s *State) victimPools() iter.Seq[victimPool] {
 	}
 }
 
-func (s *State) ranked(snap *preemption.Snapshot, candidates []preemption.Candidate) *preemption.Snapshot {
+// ranked gives jobs their ranks: those of the list of a pool, or of a zero one, see rankList.
+func (s *State) ranked(list workload.PoolID, snap *preemption.Snapshot, candidates []preemption.Candidate) *preemption.Snapshot {
 	if s.cfg.Victims.Nobody {
 		snap.Jobs = nil
 		return snap
 	}
-	for n, rank := range s.cfg.Victims.Ranker.Rank(candidates) {
+	for n, rank := range s.advised(list, snap.Jobs, s.cfg.Victims.Ranker.Rank(candidates)) {
 		if n < len(snap.Jobs) {
 			snap.Jobs[n].Rank = max(rank, 0)
 		}
@@ -405,7 +418,7 @@ func (h *hearing) admit(id workload.RunID) bool {
 	if !may || uint64(j.budget().Left()) < uint64(h.lost[j])+uint64(d.runs) { //nolint:gosec // a count
 		return false
 	}
-	d.why = why
+	d.why = why + h.state.orderedBy()
 	q := h.state.queueOf(j.spec)
 	h.taken[q] = h.taken[q].Add(use)
 	h.lost[j] += uint32(d.runs) //nolint:gosec // at most MaxGang

@@ -49,6 +49,7 @@ type (
 		Parent         string
 		Reservation    resource.Vector // effective: scaled to today's capacity, the rest worked out
 		Entitlement    resource.Vector
+		EntitledBy     string // who decided that, or why a policy did not; "": max-min, as no policy is in force
 		Usage          resource.Vector
 		NonPreemptible resource.Vector // part of Usage
 		Demand         resource.Vector
