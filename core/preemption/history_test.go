@@ -2,6 +2,7 @@ package preemption_test
 
 import (
 	"math/bits"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
@@ -83,6 +84,70 @@ func TestSearchRemembers(t *testing.T) {
 	}
 }
 
+// TestCrowd has many classes ask in one call, of more hosts than a few, and compares with a search that looks at every host for each.
+func TestCrowd(t *testing.T) {
+	t.Parallel()
+	taken := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.Uint64().Draw(rt, "seed")
+		r := rand.New(rand.NewPCG(seed, 0))
+		s := crowd(rt, r)
+		other := &preemption.Snapshot{Jobs: slices.Clone(s.snap.Jobs), Pools: s.snap.Pools}
+		for i := range other.Jobs {
+			other.Jobs[i].Rank = r.Int32N(3)
+		}
+		var requests []preemption.Request
+		for n := range 2 + r.IntN(10) {
+			requests = append(requests, preemption.Request{
+				Class: wishes{cpu: 1 + r.Int64N(8), kind: workload.Batch}.class(jobID(90 + n)), Count: 1 + r.IntN(12), Gang: r.IntN(3) == 0,
+				Victims: []*preemption.Snapshot{s.snap, s.snap, other}[r.IntN(3)], DryRun: n < 5 && r.IntN(3) > 0, Wait: r.IntN(10) == 0,
+			})
+		}
+		want := preemption.New(placement.NewNative()).ServeApart(s.copied().board(), requests)
+		got := preemption.New(placement.NewNative()).Serve(s.board(), requests)
+		for i := range got {
+			if !reflect.DeepEqual(got[i], want[i]) {
+				rt.Fatalf("request %d, %+v:\n%+v, and a search that looks at every host\n%+v", i, requests[i], got[i], want[i])
+			}
+			for n := range got[i].Assignments {
+				taken += len(got[i].Assignments[n].Victims)
+			}
+		}
+	})
+	if taken < 100 {
+		t.Errorf("%d victims in all: the scenes are too dull", taken)
+	}
+}
+
+// crowd is up to 40 full hosts with runs of jobs and gangs, some of which must not go. Nobody else is bound: where a bound keeps somebody from being
+// taken, the search may find less that is to go than it found before, so what it finds depends on when it looks.
+func crowd(t *rapid.T, r *rand.Rand) *scene {
+	hosts := 4 + r.IntN(37)
+	var stands []stand
+	for row := range hosts {
+		for left := int64(12); left > 0; {
+			cpu := min(left, int64(1)<<r.IntN(4))
+			left -= cpu
+			stands = append(stands, stand{1 + r.IntN(20), row, cpu, r.Int64N(4)})
+		}
+	}
+	var jobs []preemption.Job
+	for j := range 18 {
+		job := may(j+1, r.Int32N(3))
+		if job.Revocable = r.IntN(6) == 0; r.IntN(8) == 0 {
+			job.Gang = 1
+		}
+		jobs = append(jobs, job)
+	}
+	s := built(t, hosts, 12, stands, jobs...)
+	for i := range jobs {
+		if jobs[i].Gang > 0 {
+			s.count(&s.snap.Jobs[i])
+		}
+	}
+	return s
+}
+
 // redrawn is another snapshot of the same jobs.
 func (s *scene) redrawn(t *rapid.T) *preemption.Snapshot {
 	snap := &preemption.Snapshot{Jobs: slices.Clone(s.snap.Jobs), Pools: s.snap.Pools}
@@ -98,7 +163,7 @@ func (s *scene) redrawn(t *rapid.T) *preemption.Snapshot {
 // copied is the scene on a table of its own. Rows and domains are numbered as in the original, which has never lost a host.
 func (s *scene) copied() *scene {
 	c := &scene{hosts: s.hosts, snap: s.snap, booked: slices.Clone(s.booked)}
-	c.table = host.New(&resource.Names{}, 8)
+	c.table = host.New(&resource.Names{}, 64)
 	for row, h := range s.hosts {
 		if _, err := c.table.Upsert(h); err != nil {
 			panic(err)

@@ -26,12 +26,13 @@
 //
 // # Cost
 //
-// What is known of hosts stays from call to call; a call loads those that changed, some microseconds each, and reads the snapshot once, in O(jobs). The
-// first request of a class in a call looks at every host: O(N T) for N hosts with T runs, some ten nanoseconds a run. Where sums say everything and no
-// bound bites, the look is the answer; else it bounds what the host can offer, and hosts are judged in the order of their bounds until the best is
-// better than all bounds left: a microsecond or more each. Later requests of the class in the same call look at hosts that changed since. Each task
-// costs O(T + log N) and some microseconds for the table. Devices, ports, exclusive hosts and affinities are judged by placement itself on the table
-// without the victims; classes that need none of these are judged by sums alone.
+// What is known of hosts stays from call to call; a call loads those that changed, some microseconds each, and reads the snapshot once, in O(jobs). For
+// each snapshot it puts the runs of every host in order and bounds what a host can offer to anybody, in O(N T) for N hosts with T runs, some ten
+// nanoseconds a run. Each class then asks every host whether its room is free, some nanoseconds, and looks at the others in the order of these bounds until
+// nothing that it has not seen can be better. Where sums say everything and no bound bites, the look is the answer; else it bounds what the host can offer,
+// and hosts are judged in the order of their bounds: a microsecond or more each. Later requests of the class in the same call look at hosts that
+// changed since. Each task costs O(T + log N) and some microseconds for the table. Devices, ports, exclusive hosts and affinities are judged by placement
+// itself on the table without the victims; classes that need none of these are judged by sums alone.
 //
 // A gang that has to stay in one domain is tried in one after the other, at most maxDomains, and given back: for each the look at the domain's hosts and
 // the cost of its tasks, and a pass over the table that only asks each host for its domain.
@@ -133,9 +134,10 @@ type Search struct {
 	numbers   map[workload.JobID]int32 // of jobs that were met
 	needs     []resource.Vector        // distinct ones
 	needIndex map[resource.Vector]int32
-	called    []numbered // by the newest snapshot
-	where     []int32    // by a job's number: its place in called, if it is there
-	serial    uint64     // of the newest ledger
+	classes   map[*placement.Class]int32 // the same, by whose needs they are
+	called    []numbered                 // by the newest snapshot
+	where     []int32                    // by a job's number: its place in called, if it is there
+	serial    uint64                     // of the newest ledger
 
 	// Memory for the next call.
 	works, tiers []int64
@@ -143,6 +145,7 @@ type Search struct {
 	uncalled     []numbered
 	spareLedger  *ledger
 	spareHeaps   []offers // at most maxSpareHeaps
+	spareCrowd   *crowd
 
 	// Of the call being served.
 	table   *host.Table
@@ -152,6 +155,8 @@ type Search struct {
 	round   uint64     // from 1 on; grows when offers may have become worse
 	moved   []host.Row // those on which room was taken or given back, or somebody is dying or is not any more, in order
 	stands  []stand    // at most maxStands
+	crowds  []*crowd   // one for each ledger and way of waiting
+	apart   bool       // requests share nothing, to compare with
 }
 
 // New returns a search that asks native what fits.

@@ -16,6 +16,8 @@ type query struct {
 	ledger  *ledger // nil: waiting
 	kinds   []int   // what the class needs
 	heap    offers
+	crowd   *crowd // whom the heap may lack; nil: nobody
+	next    int    // in the crowd: the first at whom nobody has looked
 
 	additive bool // see placement.Rows
 
@@ -71,9 +73,12 @@ func (q *query) place() {
 	}
 	q.stand()
 	defer q.keep()
-	for len(q.placed) < q.request.Count && len(q.heap) > 0 {
-		best := q.heap[0]
-		now, ok := best, true
+	for len(q.placed) < q.request.Count {
+		best := q.best()
+		if best == nil {
+			return
+		}
+		now, ok := *best, true
 		switch best.round {
 		case q.search.round:
 		case onlyBound:
@@ -85,7 +90,7 @@ func (q *query) place() {
 		case !ok:
 			q.heap.pop()
 		case now.round != q.search.round || best.before(&now):
-			q.heap[0] = now
+			*best = now
 			q.heap.down(0)
 		case !q.commit(best.row):
 			q.heap.pop()

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/preemption"
@@ -22,7 +24,7 @@ type stand struct {
 }
 
 // built makes hosts of so many CPUs, the runs on them, and a snapshot of jobs that may all go.
-func built(t testing.TB, hosts int, cpus int64, stands []stand, jobs ...preemption.Job) *scene {
+func built(t rapid.TB, hosts int, cpus int64, stands []stand, jobs ...preemption.Job) *scene {
 	s := &scene{table: host.New(&resource.Names{}, 16384), snap: &preemption.Snapshot{Jobs: jobs}}
 	for n := range hosts {
 		h := host.Host{ID: workload.HostID{14: byte(n >> 8), 15: byte(n), 0: 1}, Name: fmt.Sprint("h", n), Ready: true, Capacity: resource.Vector{resource.CPU: cpus}}
@@ -307,5 +309,23 @@ func BenchmarkSearch(b *testing.B) {
 				b.ReportMetric(float64(b.N*count)/b.Elapsed().Seconds(), "decisions/s")
 			})
 		}
+	}
+}
+
+// BenchmarkFirst is the first search of a shard, which looks at who is on each of its 10,000 hosts.
+func BenchmarkFirst(b *testing.B) {
+	const hosts, runs, jobs = 10_000, 9, 400
+	var stands []stand
+	var victims []preemption.Job
+	for n := range hosts * runs {
+		stands = append(stands, stand{job: n * 31 % jobs, row: n / runs, cpu: int64(n%4 + 1), started: int64(n*7919%997 + 1)})
+	}
+	for j := range jobs {
+		victims = append(victims, may(j, int32(j%10)))
+	}
+	s := built(b, hosts, 24, stands, victims...)
+	class := wishes{cpu: 8, kind: workload.Batch}.class(workload.JobID{2})
+	for b.Loop() {
+		preemption.New(placement.NewNative()).Serve(s.board(), []preemption.Request{{Class: class, Count: 1, Victims: s.snap, DryRun: true}})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/paceline-sched/paceline/core/host"
+	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -201,11 +202,36 @@ func (s *Search) refresh() {
 		s.Forget()
 		s.last, s.loaded = s.table, 0
 		s.numbers, s.needs, s.needIndex = map[workload.JobID]int32{}, nil, map[resource.Vector]int32{}
+		s.classes = map[*placement.Class]int32{}
 		s.called, s.where = s.called[:0], nil
+	}
+	if s.loaded == 0 {
+		s.furnish()
 	}
 	for row := range host.Row(rows) {
 		if t := &s.rows[row]; t.version != s.table.Version(row) {
 			s.load(row, t)
+		}
+	}
+}
+
+// furnish takes the memory for what hosts have on them at once, where there is none yet.
+func (s *Search) furnish() {
+	short := func(row int) int {
+		if n := s.table.Tasks(host.Row(row)); n > cap(s.rows[row].runs) { //nolint:gosec // a row of the table
+			return n
+		}
+		return 0
+	}
+	all := 0
+	for row := range s.rows {
+		all += short(row)
+	}
+	runs, seats := make([]Run, all), make([]seat, all)
+	for row := range s.rows {
+		if n := short(row); n > 0 {
+			s.rows[row].runs, s.rows[row].seats = runs[:0:n], seats[:0:n]
+			runs, seats = runs[n:], seats[n:]
 		}
 	}
 }
@@ -218,21 +244,42 @@ func (s *Search) load(row host.Row, t *tenancy) {
 	t.runs = t.runs[:0]
 	if s.table.Has(row) {
 		t.runs = s.tenants.Tenants(row, t.runs)
-		slices.SortFunc(t.runs, func(a, b Run) int { return compareRuns(&a.ID, &b.ID) })
+		sortRuns(t.runs)
 	}
 	s.weigh(t)
+}
+
+// sortRuns is by insertion: tenants are listed about as they came, and ids grow.
+func sortRuns(runs []Run) {
+	for i := 1; i < len(runs); i++ {
+		at := i
+		for at > 0 && compareRuns(&runs[i].ID, &runs[at-1].ID) < 0 {
+			at--
+		}
+		if at < i {
+			r := runs[i]
+			copy(runs[at+1:i+1], runs[at:i])
+			runs[at] = r
+		}
+	}
 }
 
 // weigh sums up what is dying, and seats who is not.
 func (s *Search) weigh(t *tenancy) {
 	t.dying, t.known = resource.Vector{}, false
 	t.seats = t.seats[:0]
+	var last workload.JobID
+	owner := int32(-1)
 	for i := range t.runs {
-		if r := &t.runs[i]; r.Dying {
+		r := &t.runs[i]
+		if r.Dying {
 			t.dying = t.dying.Add(r.Class.Needs)
-		} else {
-			t.seats = append(t.seats, seat{r.Started, s.number(r.ID.Job), s.needsOf(r.Class.Needs), int32(i)}) //nolint:gosec // within what a host holds
+			continue
 		}
+		if owner < 0 || last != r.ID.Job {
+			last, owner = r.ID.Job, s.number(r.ID.Job)
+		}
+		t.seats = append(t.seats, seat{r.Started, owner, s.needsOf(r.Class), int32(i)}) //nolint:gosec // within what a host holds
 	}
 }
 
@@ -246,13 +293,18 @@ func (s *Search) number(id workload.JobID) int32 {
 	return n
 }
 
-func (s *Search) needsOf(needs resource.Vector) int32 {
-	n, met := s.needIndex[needs]
-	if !met {
-		n = int32(len(s.needs)) //nolint:gosec // bounded by refresh
-		s.needs = append(s.needs, needs)
-		s.needIndex[needs] = n
+// needsOf returns the place of a class's needs among all that were met.
+func (s *Search) needsOf(c *placement.Class) int32 {
+	n, met := s.classes[c]
+	if met {
+		return n
 	}
+	if n, met = s.needIndex[c.Needs]; !met {
+		n = int32(len(s.needs)) //nolint:gosec // bounded by refresh
+		s.needs = append(s.needs, c.Needs)
+		s.needIndex[c.Needs] = n
+	}
+	s.classes[c] = n
 	return n
 }
 

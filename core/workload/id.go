@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"bytes"
 	"encoding/base32"
 	"encoding/binary"
 	"fmt"
@@ -30,7 +31,7 @@ func (id PoolID) String() string { return ID(id).String() }
 func (id HostID) String() string { return ID(id).String() }
 
 // Compare orders ids as their bytes.
-func (id ID) Compare(o ID) int { return strings.Compare(string(id[:]), string(o[:])) }
+func (id ID) Compare(o ID) int { return bytes.Compare(id[:], o[:]) }
 
 // IsZero reports whether the id was never set.
 func (id ID) IsZero() bool { return id == ID{} }
