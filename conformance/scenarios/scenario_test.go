@@ -505,6 +505,7 @@ func (w *world) submit(verb string, a arguments) string {
 	if pool := a.named["hostpool"]; pool != "" {
 		spec.Placement.HostPool = pool
 	}
+	spec.Placement.Strategy = workload.Strategy(a.named["policy"])
 	if models := a.named["model"]; models != "" {
 		spec.Template.GPUModels = strings.Split(models, ",")
 	}
@@ -700,7 +701,7 @@ func (w *world) applyPool(path string, version uint64, a arguments) scheduler.Ap
 		p.UserLimit = p.UserLimit.With(resource.CPU, a.number(w, "user", 0))
 	}
 	p.ControllerPercent, p.RevocablePercent = uint8(a.number(w, "controllers", 0)), uint8(a.number(w, "revocable", 0))
-	p.Queue = a.queue(w)
+	p.Queue, p.PlacementPolicy = a.queue(w), a.named["policy"]
 	return scheduler.ApplyPool{ID: workload.PoolID(w.newID()), Path: path, Pool: p, ExpectedVersion: version}
 }
 

@@ -107,6 +107,17 @@ func (s *surroundings) look(r scheduler.Reader, path string, wantState bool) {
 // consider asks for permission in a spec's pool, turns the spec into the scheduler's form, and has it judged. All of that happens on the
 // caller's goroutine: what rules cost is no burden to the cell.
 func (s *jobService) consider(ctx context.Context, operation admit.Operation, in *pacelinev1.JobSpec) (*judgement, error) {
+	out, err := s.judge(ctx, operation, in)
+	if err != nil || out.denied != nil {
+		return out, err
+	}
+	if out.refusal = s.cell.checkPolicy("spec.placement.strategy", string(out.job.Placement.Strategy)); out.refusal != nil {
+		out.denied = &scheduler.Error{Kind: scheduler.InvalidArgument, Field: out.refusal.field, Message: out.refusal.message}
+	}
+	return out, nil
+}
+
+func (s *jobService) judge(ctx context.Context, operation admit.Operation, in *pacelinev1.JobSpec) (*judgement, error) {
 	around, job, err := s.read(ctx, in)
 	if err != nil {
 		return nil, err

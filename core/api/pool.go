@@ -35,6 +35,9 @@ func (s *poolService) ApplyPool(ctx context.Context, request *connect.Request[pa
 	if err != nil {
 		return nil, err
 	}
+	if wrong := s.cell.checkPolicy("spec.placement_policy", pool.PlacementPolicy); wrong != nil {
+		return nil, wrong
+	}
 	answer, err := s.cell.do(ctx, scheduler.ApplyPool{
 		ID: workload.PoolID(newID()), Path: in.GetPath(), Pool: pool, ExpectedVersion: request.Msg.GetExpectedVersion(),
 	})

@@ -62,6 +62,9 @@ func (s *poolService) toEdit(ctx context.Context, in *pacelinev1.PoolEdit, field
 		if err != nil {
 			return nil, err
 		}
+		if wrong := s.cell.checkPolicy(field+".apply.placement_policy", pool.PlacementPolicy); wrong != nil {
+			return nil, wrong
+		}
 		return scheduler.ApplyPool{ID: workload.PoolID(newID()), Path: path, Pool: pool}, nil
 	case *pacelinev1.PoolEdit_Move:
 		path, err := s.planned(ctx, edit.Move.GetPool(), field+".move.pool")

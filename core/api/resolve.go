@@ -21,6 +21,8 @@ type cell struct {
 	name   string
 	paths  pathBook
 	bench  bench
+
+	policies Policies // nil: the built-in ones only
 }
 
 // cursor returns the cursor after a revision, good for any filters.

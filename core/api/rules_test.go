@@ -109,7 +109,7 @@ func TestRulesRefuse(t *testing.T) {
 		{"reserved env", `{name: a, batch: {}, task: {command: [x], env: {PACELINE_X: y}}}`, "env.reserved", &pacelinev1.JobSpec{}},
 		{"override gpu", `{name: a, batch: {}, task: {command: [x]}, overrides: [{instances: "0", resources: {gpu_milli: 17000}}]}`, "override.gpu_milli", &pacelinev1.JobSpec{}},
 		{"two conditions", `{name: a, batch: {}, task: {command: [x]}, placement: {constraints: [{key: a, exists: true, less_than: 4}]}}`, "constraint.one_condition", &pacelinev1.JobSpec{}},
-		{"strategy", `{name: a, batch: {}, task: {command: [x]}, placement: {strategy: best}}`, "string.in", &pacelinev1.JobSpec{}},
+		{"strategy", `{name: a, batch: {}, task: {command: [x]}, placement: {strategy: The_best}}`, "string.pattern", &pacelinev1.JobSpec{}},
 		{"spread twice", `{name: a, batch: {}, task: {command: [x]}, placement: {spreads: [{topology: a}, {topology: a}]}}`, "placement_spec.spreads_unique", &pacelinev1.JobSpec{}},
 		{"rest and reservation", `{path: /a, reserve_rest: true, reservation: {cpu_milli: 1}}`, "pool_spec.reserve_rest", &pacelinev1.PoolSpec{}},
 		{"pool path", `{path: a}`, "string.pattern", &pacelinev1.PoolSpec{}},

@@ -45,11 +45,12 @@ const (
 
 // Parts are what a Server is made of beside its settings.
 type Parts struct {
-	Engine  *engine.Engine
-	Judge   admit.Judge        // default: no job is judged by rules
-	Metrics *telemetry.Metrics // default: /metrics is not served
-	Log     *slog.Logger       // default: nothing is logged
-	Trace   *telemetry.Trace   // default: nobody looks
+	Engine   *engine.Engine
+	Judge    admit.Judge        // default: no job is judged by rules
+	Policies Policies           // default: there are the built-in policies only
+	Metrics  *telemetry.Metrics // default: /metrics is not served
+	Log      *slog.Logger       // default: nothing is logged
+	Trace    *telemetry.Trace   // default: nobody looks
 }
 
 // Server answers the API of one cell: Connect, gRPC and gRPC-Web, reflection, health and metrics, all on one port.
@@ -109,7 +110,7 @@ func (s *Server) openTokens(trace *telemetry.Trace) (*auth.Tokens, error) {
 }
 
 func (s *Server) routes(e *edge, parts Parts) http.Handler {
-	c := &cell{engine: parts.Engine, name: s.config.Cell}
+	c := &cell{engine: parts.Engine, name: s.config.Cell, policies: parts.Policies}
 	c.bench.judge, c.bench.log = parts.Judge, parts.Log
 	options := []connect.HandlerOption{
 		connect.WithInterceptors(e), connect.WithReadMaxBytes(MaxRequestBytes), connect.WithSendMaxBytes(MaxResponseBytes),

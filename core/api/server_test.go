@@ -119,7 +119,7 @@ func TestJobLife(t *testing.T) {
 	c.want("another spec", err, connect.CodeFailedPrecondition, "instances")
 
 	full, err := c.get(ads, job.GetId())
-	if err != nil || full.GetSpec().GetTask().GetKillGrace().GetSeconds() != 10 || full.GetSpec().GetPlacement().GetStrategy() != "best-fit" {
+	if err != nil || full.GetSpec().GetTask().GetKillGrace().GetSeconds() != 10 || full.GetSpec().GetOwner() != "ads" {
 		t.Errorf("by id, with defaults: %v, %v", full, err)
 	}
 	c.checkTasks(ads, job.GetId())

@@ -2,7 +2,6 @@ package placement
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"maps"
@@ -69,15 +68,29 @@ func NewClass(job workload.JobID, spec *workload.JobSpec, override *workload.Ove
 	for _, a := range c.Placement.Affinities {
 		c.selectors = append(c.selectors, host.NewLabelSet(a.Selector))
 	}
+	c.seal()
+	return c
+}
+
+func (c *Class) seal() {
 	c.digest = sha256.Sum256(c.appendContent(nil))
 	c.ID = ClassID(max(binary.BigEndian.Uint64(c.digest[:]), 1))
-	return c
+}
+
+// Under returns the class of the same tasks, placed by another strategy.
+func (c *Class) Under(strategy workload.Strategy) *Class {
+	if c.Placement.Strategy == strategy {
+		return c
+	}
+	other := *c
+	other.Placement.Strategy = strategy
+	other.seal()
+	return &other
 }
 
 // normalPlacement returns a copy in which everything whose order means nothing is sorted, so that equal wishes hash alike.
 func normalPlacement(in *workload.Placement) workload.Placement {
 	p := *in
-	p.Strategy = cmp.Or(p.Strategy, workload.StrategyBestFit)
 	p.Clusters = sortedSet(in.Clusters)
 	p.Constraints, p.Preferences = nil, nil
 	for _, c := range in.Constraints {

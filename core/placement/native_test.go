@@ -387,7 +387,6 @@ func TestClassIsItsContent(t *testing.T) {
 	}
 	same := map[string]func(*workload.JobSpec){
 		"nothing":          func(*workload.JobSpec) {},
-		"default strategy": func(s *workload.JobSpec) { s.Placement.Strategy = workload.StrategyBestFit },
 		"order of models":  func(s *workload.JobSpec) { s.Template.GPUModels = []string{"y", "x", "y"} },
 		"order of values":  func(s *workload.JobSpec) { s.Placement.Constraints[0].Values = []string{"2", "1"} },
 		"order of wishes":  func(s *workload.JobSpec) { slices.Reverse(s.Placement.Constraints) },
@@ -411,6 +410,7 @@ func TestClassIsItsContent(t *testing.T) {
 		"op":        func(s *workload.JobSpec) { s.Placement.Constraints[0].Op = workload.OpNotIn },
 		"values":    func(s *workload.JobSpec) { s.Placement.Constraints[0].Values = []string{"12"} },
 		"strategy":  func(s *workload.JobSpec) { s.Placement.Strategy = workload.StrategyPack },
+		"a choice":  func(s *workload.JobSpec) { s.Placement.Strategy = workload.StrategyBestFit }, // the default may be another one
 		"pool":      func(s *workload.JobSpec) { s.Placement.HostPool = "p" },
 		"clusters":  func(s *workload.JobSpec) { s.Placement.Clusters = []string{"p"} },
 		"exclusive": func(s *workload.JobSpec) { s.Placement.Exclusive = true },

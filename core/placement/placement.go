@@ -54,7 +54,8 @@ type Placer interface {
 	Place(t *host.Table, requests []Request) []Result
 }
 
-// PlacerSource knows placers by policy name. "" and the native strategies' names are always there.
+// PlacerSource knows placers by policy name. "" is whatever places work that chooses nothing; it and the native strategies' names are always there. A name that is
+// not there is refused. A source has one owner, as its placers have.
 type PlacerSource interface {
 	Placer(policy string) (Placer, bool)
 }
@@ -73,6 +74,7 @@ type Request struct {
 	// Want is how many tasks the gang would have with all that may join it later: domains with room for that many go first.
 	Want int
 	Seed uint64 // for policies that draw; the native placer breaks ties by lowest row
+	Pool string // path of the pool that the tasks are of; no placer's business, but of who chooses one
 }
 
 // Within is a wish for hosts that share the value of an attribute.

@@ -53,7 +53,7 @@ func (n *Native) search(t *host.Table, class *Class, count int) *search {
 		s.base = t.FreeShare()
 	case workload.StrategySpread:
 		s.base, s.sign = t.FreeShare(), -1
-	case workload.StrategyBestFit:
+	case workload.StrategyBestFit, "":
 		s.base = t.Leftover()
 	default: // a name that is not ours was somebody else's to serve; the default strategy is better than none
 		s.base = t.Leftover()

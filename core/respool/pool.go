@@ -98,6 +98,9 @@ type Pool struct {
 	ControllerPercent uint8
 	// RevocablePercent is the part of the cell's slack that revocable jobs of the pool may use, 1 to 100. 0: all of it.
 	RevocablePercent uint8
+	// PlacementPolicy places the jobs of the pool, and of those below it that have none, which choose no policy themselves. Empty: the parent's, and at the top
+	// the cell's default.
+	PlacementPolicy string
 
 	Version   uint64
 	Creator   string

@@ -432,6 +432,16 @@ func (t *Tree) Path(id workload.PoolID) string {
 	return n.path()
 }
 
+// PlacementPolicy is the policy of a pool, or of the nearest one above it that has one; "": none has.
+func (t *Tree) PlacementPolicy(id workload.PoolID) string {
+	for n := t.nodes[id]; n != nil; n = n.parent {
+		if n.pool.PlacementPolicy != "" {
+			return n.pool.PlacementPolicy
+		}
+	}
+	return ""
+}
+
 func (n *node) path() string {
 	if n.parent == nil {
 		return "/"

@@ -179,7 +179,8 @@ func (s *State) sendBatch(b *batch) {
 		}
 		for _, p := range w.parts {
 			r := shard.PlaceRequest{
-				Class: p.class.class, Count: len(p.instances), Gang: w.together, Seed: s.cfg.Seed, Within: w.within(), Want: w.want(p),
+				Class: s.served(p.class), Count: len(p.instances), Gang: w.together, Seed: s.cfg.Seed, Within: w.within(), Want: w.want(p),
+				Pool: s.pools.Path(p.class.job.spec.Pool),
 			}
 			if w.together {
 				r.Unit = uint32(n) + 1
@@ -191,6 +192,21 @@ func (s *State) sendBatch(b *batch) {
 		}
 	}
 	s.internal(ToShard{Shard: b.shard.id, Message: m})
+}
+
+// served is a class as shards see it: where its job chooses no policy, its pool may.
+func (s *State) served(c *jobClass) *placement.Class {
+	if c.class.Placement.Strategy != "" {
+		return c.class
+	}
+	policy := workload.Strategy(s.pools.PlacementPolicy(c.job.spec.Pool))
+	if policy == "" {
+		return c.class
+	}
+	if c.under == nil || c.under.Placement.Strategy != policy {
+		c.under = c.class.Under(policy)
+	}
+	return c.under
 }
 
 // placed takes the answer to one batch. Room that nobody wants any more is given back, and so is all of an answer that does not fit its

@@ -215,7 +215,9 @@ func (s *State) trialRequests(list []shard.PlaceRequest, n int, sh *shardState, 
 	w.parts, w.known = append(slices.Clone(booked), w.parts[w.known:]...), len(booked)
 	for i := range w.parts {
 		p := &w.parts[i]
-		r := shard.PlaceRequest{Class: p.class.class, Count: len(p.instances), Seed: s.cfg.Seed, DryRun: true, Trial: uint32(n) + 1}
+		r := shard.PlaceRequest{
+			Class: s.served(p.class), Count: len(p.instances), Seed: s.cfg.Seed, DryRun: true, Trial: uint32(n) + 1, Pool: s.pools.Path(p.class.job.spec.Pool),
+		}
 		if w.host != nil {
 			r.Host = w.host.ID
 		}

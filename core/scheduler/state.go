@@ -256,7 +256,8 @@ type jobClass struct {
 	gang    *gang // nil: of loners
 	index   int   // in its gang, or among the loners
 	class   *placement.Class
-	members []uint32 // of classes above 0, sorted
+	under   *placement.Class // the same under the pool's policy; nil: it was not asked for
+	members []uint32         // of classes above 0, sorted
 	// waiting loners are fresh.. (class 0: every instance from fresh on that no other class owns) and returned, in order of return. A gang's
 	// members are looked for by rank.
 	fresh                uint32

@@ -173,6 +173,7 @@ type PlaceRequest struct {
 	// one Trial take room from one another, those of different ones do not. Of a gang there are up to Want assignments.
 	DryRun bool
 	Trial  uint32
+	Pool   string // path of the pool, see placement.Request
 }
 
 // LaunchRun is one launch on a lease.

@@ -1,6 +1,8 @@
 package shard_test
 
 import (
+	"cmp"
+
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
@@ -66,7 +68,7 @@ func pickDevices(t *host.Table, row host.Row, class *placement.Class) placement.
 type placers map[string]placement.Placer
 
 func (p placers) Placer(policy string) (placement.Placer, bool) {
-	placer, ok := p[policy]
+	placer, ok := p[cmp.Or(policy, string(workload.StrategyBestFit))]
 	return placer, ok
 }
 

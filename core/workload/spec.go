@@ -163,7 +163,7 @@ type Placement struct {
 	Clusters    []string
 }
 
-// Strategy names how hosts are scored. Empty is StrategyBestFit.
+// Strategy names the policy of placement: one that is built in, or one that somebody wrote. Empty is that of the pool, or the cell's default for the kind of job.
 type Strategy string
 
 // The native strategies.

@@ -1,24 +1,28 @@
 package spec
 
 import (
+	"regexp"
 	"strconv"
 
 	"github.com/paceline-sched/paceline/core/workload"
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
 )
 
+var policyPattern = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$`)
+
+// checkPolicy looks at the form of a policy's name only: which ones there are is a server's to know.
+func checkPolicy(c *checker, name, field string) {
+	if !policyPattern.MatchString(name) {
+		c.refuse(field, "%q is no name of a policy: use best-fit, pack, spread or one of 'paceline policy list'", clip(name))
+	}
+}
+
 func toPlacement(c *checker, in *pacelinev1.PlacementSpec, field string) workload.Placement {
 	out := workload.Placement{
 		Strategy: workload.Strategy(in.GetStrategy()), Exclusive: in.GetExclusive(), HostPool: in.GetHostPool(),
 		Clusters: list(in.GetClusters()),
 	}
-	switch out.Strategy {
-	case "":
-		out.Strategy = workload.StrategyBestFit
-	case workload.StrategyBestFit, workload.StrategyPack, workload.StrategySpread:
-	default:
-		c.refuse(field+".strategy", "%q is unknown: use best-fit, pack or spread", clip(in.GetStrategy()))
-	}
+	checkPolicy(c, in.GetStrategy(), field+".strategy")
 	for i, constraint := range in.GetConstraints() {
 		out.Constraints = append(out.Constraints, toConstraint(c, constraint, index(field+".constraints", i)))
 	}

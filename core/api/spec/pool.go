@@ -34,6 +34,8 @@ func ToPool(in *pacelinev1.PoolSpec, field string, names *resource.Names) (respo
 	out.Queue = toQueue(c, in.GetQueue(), field+".queue")
 	out.ControllerPercent = toPercent(c, in.GetControllerPercent(), field+".controller_percent")
 	out.RevocablePercent = toPercent(c, in.GetRevocablePercent(), field+".revocable_percent")
+	out.PlacementPolicy = in.GetPlacementPolicy()
+	checkPolicy(c, out.PlacementPolicy, field+".placement_policy")
 	for k := range resource.Kind(names.Len()) {
 		if limit := out.Limit.Of(k); out.Reservation[k] > limit {
 			c.refuse(field+".reservation", "%s=%d is over the limit of %d: raise the limit or lower the reservation", names.Name(k), out.Reservation[k], limit)
@@ -85,6 +87,7 @@ func FromPool(pool *respool.Pool, path string, names *resource.Names) *pacelinev
 		Path: path, Kind: pool.Kind.String(), Share: &share, ReserveRest: pool.ReserveRest,
 		UserLimit: FromLimits(&pool.UserLimit, names), Limit: FromLimits(&pool.Limit, names), Queue: fromQueue(pool.Queue),
 		ControllerPercent: uint32(pool.ControllerPercent), RevocablePercent: uint32(pool.RevocablePercent),
+		PlacementPolicy: pool.PlacementPolicy,
 	}
 	if !pool.ReserveRest && !pool.Reservation.IsZero() {
 		out.Reservation = FromVector(pool.Reservation, names)

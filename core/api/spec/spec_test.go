@@ -64,7 +64,7 @@ placement: {affinities: [{selector: {app: db}}]}
 			},
 		},
 		Placement: workload.Placement{
-			Strategy: workload.StrategyBestFit, Affinities: []workload.Affinity{{Selector: map[string]string{"app": "db"}, Topology: "host"}},
+			Affinities: []workload.Affinity{{Selector: map[string]string{"app": "db"}, Topology: "host"}},
 		},
 	}
 	if !reflect.DeepEqual(got, want) {

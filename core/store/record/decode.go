@@ -121,6 +121,7 @@ func (d *decoder) pool() scheduler.Record {
 			Patience:   time.Duration(m.GetPatience()), UsageHalfLife: time.Duration(m.GetUsageHalfLife()),
 		},
 		ControllerPercent: d.percent(m.GetControllerPercent()), RevocablePercent: d.percent(m.GetRevocablePercent()),
+		PlacementPolicy: m.GetPlacementPolicy(),
 	}
 	return scheduler.PoolRecord{Pool: p}
 }

@@ -45,6 +45,7 @@ func poolToProto(p *respool.Pool) *recordpb.Pool {
 		CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt, Order: uint32(p.Queue.Order), Backfill: uint32(p.Queue.Backfill),
 		Candidates: uint32(p.Queue.Candidates), Patience: int64(p.Queue.Patience), UsageHalfLife: int64(p.Queue.UsageHalfLife),
 		UserLimits: limitsToProto(&p.UserLimit), ControllerPercent: uint32(p.ControllerPercent), RevocablePercent: uint32(p.RevocablePercent),
+		PlacementPolicy: p.PlacementPolicy,
 	}
 	return m
 }

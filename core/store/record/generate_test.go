@@ -109,7 +109,7 @@ func (s source) pool() scheduler.PoolRecord {
 			Order: between(s, 0, respool.OrderExpress), Backfill: between(s, 0, respool.BackfillEASY),
 			Candidates: between(s, 0, respool.OrderExpress), Patience: s.span(), UsageHalfLife: s.span(),
 		},
-		ControllerPercent: between[uint8](s, 0, 100), RevocablePercent: between[uint8](s, 0, 100),
+		ControllerPercent: between[uint8](s, 0, 100), RevocablePercent: between[uint8](s, 0, 100), PlacementPolicy: s.text(),
 	}
 	return scheduler.PoolRecord{Pool: p}
 }

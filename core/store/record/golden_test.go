@@ -58,7 +58,7 @@ func samples() []sample {
 				Order: respool.OrderSmallestFirst, Backfill: respool.BackfillEASY, Candidates: respool.OrderShortestFirst,
 				Patience: time.Minute, UsageHalfLife: time.Hour,
 			},
-			UserLimit: limit, ControllerPercent: 25, RevocablePercent: 50,
+			UserLimit: limit, ControllerPercent: 25, RevocablePercent: 50, PlacementPolicy: "pack",
 		}}, &recordpb.Pool{}},
 		{"spec", scheduler.SpecRecord{Job: sampleJob, Config: 2, Spec: sampleSpec()}, &recordpb.Spec{}},
 		{"spec-http", scheduler.SpecRecord{Job: sampleJob, Config: 3, Spec: &workload.JobSpec{

@@ -233,8 +233,10 @@ type Pool struct {
 	ControllerPercent uint32 `protobuf:"varint,18,opt,name=controller_percent,json=controllerPercent" json:"controller_percent,omitempty"`
 	// Part of the slack for revocable work.
 	RevocablePercent uint32 `protobuf:"varint,19,opt,name=revocable_percent,json=revocablePercent" json:"revocable_percent,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Who places its jobs.
+	PlacementPolicy string `protobuf:"bytes,20,opt,name=placement_policy,json=placementPolicy" json:"placement_policy,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Pool) Reset() {
@@ -398,6 +400,13 @@ func (x *Pool) GetRevocablePercent() uint32 {
 		return x.RevocablePercent
 	}
 	return 0
+}
+
+func (x *Pool) GetPlacementPolicy() string {
+	if x != nil {
+		return x.PlacementPolicy
+	}
+	return ""
 }
 
 // Limit is the limit of one kind of resource.
@@ -3461,7 +3470,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x04Cell\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05named\x18\x02 \x03(\tR\x05named\x12\x10\n" +
-	"\x03now\x18\x03 \x01(\x10R\x03now\"\x90\x05\n" +
+	"\x03now\x18\x03 \x01(\x10R\x03now\"\xbb\x05\n" +
 	"\x04Pool\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\fR\x06parent\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -3487,7 +3496,8 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\vuser_limits\x18\x11 \x03(\v2\x19.paceline.record.v1.LimitR\n" +
 	"userLimits\x12-\n" +
 	"\x12controller_percent\x18\x12 \x01(\rR\x11controllerPercent\x12+\n" +
-	"\x11revocable_percent\x18\x13 \x01(\rR\x10revocablePercent\"7\n" +
+	"\x11revocable_percent\x18\x13 \x01(\rR\x10revocablePercent\x12)\n" +
+	"\x10placement_policy\x18\x14 \x01(\tR\x0fplacementPolicy\"7\n" +
 	"\x05Limit\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x1a\n" +
 	"\bquantity\x18\x02 \x01(\x03R\bquantity\"\xf3\x06\n" +

@@ -25,7 +25,8 @@ const (
 // PlacementSpec is where a job's instances may and should run.
 type PlacementSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How hosts are scored: best-fit (least left over, the default), pack (fullest first) or spread (emptiest first).
+	// The policy that chooses hosts: best-fit (least left over), pack (fullest first), spread (emptiest first), or one that was pushed (paceline policy
+	// list). Default: the pool's placement_policy; without one the cell's default for the kind of job, which is best-fit unless an admin chose another.
 	Strategy string `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
 	// Every one must hold for a host.
 	Constraints []*Constraint `protobuf:"bytes,2,rep,name=constraints,proto3" json:"constraints,omitempty"`
@@ -410,9 +411,9 @@ var File_paceline_v1_placement_spec_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_placement_spec_proto_rawDesc = "" +
 	"\n" +
-	" paceline/v1/placement_spec.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\"\xb6\x04\n" +
-	"\rPlacementSpec\x12;\n" +
-	"\bstrategy\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1aR\x00R\bbest-fitR\x04packR\x06spreadR\bstrategy\x12C\n" +
+	" paceline/v1/placement_spec.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\"\xc5\x04\n" +
+	"\rPlacementSpec\x12J\n" +
+	"\bstrategy\x18\x01 \x01(\tB.\xbaH+r)2'^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$R\bstrategy\x12C\n" +
 	"\vconstraints\x18\x02 \x03(\v2\x17.paceline.v1.ConstraintB\b\xbaH\x05\x92\x01\x02\x10@R\vconstraints\x12C\n" +
 	"\vpreferences\x18\x03 \x03(\v2\x17.paceline.v1.PreferenceB\b\xbaH\x05\x92\x01\x02\x10@R\vpreferences\x12?\n" +
 	"\n" +

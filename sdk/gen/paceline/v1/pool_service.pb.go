@@ -49,8 +49,11 @@ type PoolSpec struct {
 	ControllerPercent uint32 `protobuf:"varint,9,opt,name=controller_percent,json=controllerPercent,proto3" json:"controller_percent,omitempty"`
 	// How much of the cell's slack revocable jobs of the pool may use, in percent. 0: all of it.
 	RevocablePercent uint32 `protobuf:"varint,10,opt,name=revocable_percent,json=revocablePercent,proto3" json:"revocable_percent,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The policy that places its jobs, and those of pools below it that have none: best-fit, pack, spread, or one that was pushed. A job that names a
+	// strategy is placed by that. Default: the parent's; at the top, the cell's default for the kind of job.
+	PlacementPolicy string `protobuf:"bytes,11,opt,name=placement_policy,json=placementPolicy,proto3" json:"placement_policy,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PoolSpec) Reset() {
@@ -151,6 +154,13 @@ func (x *PoolSpec) GetRevocablePercent() uint32 {
 		return x.RevocablePercent
 	}
 	return 0
+}
+
+func (x *PoolSpec) GetPlacementPolicy() string {
+	if x != nil {
+		return x.PlacementPolicy
+	}
+	return ""
 }
 
 // QueueSpec is the order in which a pool's work waits, and what may pass the first in line.
@@ -1598,7 +1608,7 @@ var File_paceline_v1_pool_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1epaceline/v1/pool_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\x1a\x19paceline/v1/waiting.proto\"\xc2\x05\n" +
+	"\x1epaceline/v1/pool_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\x1a\x19paceline/v1/waiting.proto\"\x9d\x06\n" +
 	"\bPoolSpec\x12J\n" +
 	"\x04path\x18\x01 \x01(\tB6\xbaH3r1\x18\x80\x042,^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$R\x04path\x12,\n" +
 	"\x04kind\x18\x02 \x01(\tB\x18\xbaH\x15r\x13R\x00R\aelasticR\x06staticR\x04kind\x129\n" +
@@ -1611,7 +1621,8 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"user_limit\x18\b \x01(\v2\x17.paceline.v1.QuantitiesR\tuserLimit\x126\n" +
 	"\x12controller_percent\x18\t \x01(\rB\a\xbaH\x04*\x02\x18dR\x11controllerPercent\x124\n" +
 	"\x11revocable_percent\x18\n" +
-	" \x01(\rB\a\xbaH\x04*\x02\x18dR\x10revocablePercent:\xaa\x01\xbaH\xa6\x01\x1a\xa3\x01\n" +
+	" \x01(\rB\a\xbaH\x04*\x02\x18dR\x10revocablePercent\x12Y\n" +
+	"\x10placement_policy\x18\v \x01(\tB.\xbaH+r)2'^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$R\x0fplacementPolicy:\xaa\x01\xbaH\xa6\x01\x1a\xa3\x01\n" +
 	"\x16pool_spec.reserve_rest\x12[reservation must be left out with reserve_rest, which makes it whatever the parent has left\x1a,!this.reserve_rest || !has(this.reservation)B\b\n" +
 	"\x06_share\"\xa8\x03\n" +
 	"\tQueueSpec\x12`\n" +

@@ -15,7 +15,7 @@ type (
 	// Push keeps a version, and makes the policy where it is new. One that is kept already stays as it is.
 	Push struct {
 		Policy, Kind string
-		Version      Version // of it Digest, Archives, Size, Calls and SignedBy
+		Version      Version // of it Digest, Archives, Size, Calls, Signature and SignedBy
 	}
 
 	// Move brings a version to a stage: Shadow, Canary or Active.

@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/paceline-sched/paceline/policies/registry/rollout"
+	"github.com/paceline-sched/paceline/core/rollout"
 )
 
 func version(n byte) rollout.Version {

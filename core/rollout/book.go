@@ -81,16 +81,18 @@ type (
 		Archives []Digest `json:"archives"` // the parts of the module, in order
 		Size     int      `json:"size"`     // bytes of the module
 		Calls    string   `json:"calls"`    // what the module calls itself
-		SignedBy string   `json:"signed_by,omitempty"`
-		PushedBy string   `json:"pushed_by"`
-		Pushed   int64    `json:"pushed"` // UTC nanoseconds, as all times
-		Stage    Stage    `json:"stage"`
-		Since    int64    `json:"since"` // of the stage
-		By       string   `json:"by"`    // who brought it there; empty: a gate
-		Why      string   `json:"why,omitempty"`
-		Served   int64    `json:"served,omitempty"` // when it became active last
-		Scope    Scope    `json:"scope"`
-		Gates    Gates    `json:"gates"`
+		// Signature and SignedBy, the key's id, are of one of those trusted at the time; none where none was wanted.
+		Signature []byte `json:"signature,omitempty"`
+		SignedBy  string `json:"signed_by,omitempty"`
+		PushedBy  string `json:"pushed_by"`
+		Pushed    int64  `json:"pushed"` // UTC nanoseconds, as all times
+		Stage     Stage  `json:"stage"`
+		Since     int64  `json:"since"` // of the stage
+		By        string `json:"by"`    // who brought it there; empty: a gate
+		Why       string `json:"why,omitempty"`
+		Served    int64  `json:"served,omitempty"` // when it became active last
+		Scope     Scope  `json:"scope"`
+		Gates     Gates  `json:"gates"`
 	}
 
 	// Scope is the part of the work that a canary decides for: that of a pool and all below it, or of a share of the classes.
