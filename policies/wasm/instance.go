@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/paceline-sched/paceline/sdk/policy"
 	"github.com/paceline-sched/paceline/sdk/policyabi"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -26,6 +27,8 @@ type Instance struct {
 	calls   [policyabi.Route + 1]api.Function
 	idle    api.Function
 	base    uint32
+	native  *policy.Instance // of a policy that needs no sandbox; nil: the module's
+	room    []byte           // its arena
 	layout  *policyabi.Layout
 	epoch   uint64 // of the last table that was sent
 
@@ -55,9 +58,11 @@ func (v *Version) start(image []byte, layout *policyabi.Layout, seed uint64) (*I
 	v.counters.Instances.Add(1)
 	began := time.Now()
 	defer func() { v.counters.Starting.Add(uint64(time.Since(began))) }()
-	var err error
-	if in.module, err = v.runtime.InstantiateModule(in.ctx, v.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions()); err != nil {
-		return nil, in.fault(FaultStart, "instantiate", err)
+	if v.native != nil {
+		if err := in.startNative(image); err != nil {
+			return nil, err
+		}
+		return in, nil
 	}
 	if err := in.bringUp(image); err != nil {
 		in.close()
@@ -66,13 +71,26 @@ func (v *Version) start(image []byte, layout *policyabi.Layout, seed uint64) (*I
 	return in, nil
 }
 
-func (in *Instance) bringUp(image []byte) error {
+// instantiate makes the module's memory and counter.
+func (in *Instance) instantiate() error {
+	v := in.version
+	var err error
+	if in.module, err = v.runtime.InstantiateModule(in.ctx, v.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions()); err != nil {
+		return in.fault(FaultStart, "instantiate", err)
+	}
 	in.memory = in.module.Memory()
 	tank, ok := in.module.ExportedGlobal(policyabi.FuelGlobal).(api.MutableGlobal)
 	if !ok || in.memory == nil {
 		return in.fault(FaultStart, "instantiate", errors.New("the module has no counter or no memory"))
 	}
 	in.tank, in.watch.tank = tank, tank
+	return nil
+}
+
+func (in *Instance) bringUp(image []byte) error {
+	if err := in.instantiate(); err != nil {
+		return err
+	}
 	for k := policyabi.Place; k <= policyabi.Route; k++ {
 		in.calls[k] = in.module.ExportedFunction(k.Export())
 	}
@@ -143,6 +161,9 @@ func (in *Instance) why(otherwise FaultKind) FaultKind {
 
 // arena is the shared memory, nil when it is not within the guest's memory. It is good until the guest runs again.
 func (in *Instance) arena() []byte {
+	if in.native != nil {
+		return in.room
+	}
 	b, ok := in.memory.Read(in.base, in.layout.Header.Total)
 	if !ok {
 		return nil
@@ -152,6 +173,28 @@ func (in *Instance) arena() []byte {
 
 // call makes one call with n records and returns how many results there are. fuel is what it may use.
 func (in *Instance) call(kind policyabi.Kind, n int, fuel int64) (int, error) {
+	var result uint64
+	var err error
+	if in.native != nil {
+		in.counters.Calls.Add(1)
+		result, err = in.callNative(kind, n)
+	} else {
+		result, err = in.callModule(kind, n, fuel)
+	}
+	if err != nil {
+		return 0, err
+	}
+	status, count := policyabi.SplitReturn(result)
+	if status != policyabi.StatusOK {
+		return 0, in.fault(FaultStatus, kind.Export(), fmt.Errorf("it returned %d: %s", int32(status), status))
+	}
+	if in.arena() == nil {
+		return 0, in.fault(FaultResult, kind.Export(), errors.New("the arena is not within memory any more"))
+	}
+	return int(count), nil
+}
+
+func (in *Instance) callModule(kind policyabi.Kind, n int, fuel int64) (uint64, error) {
 	f := in.calls[kind]
 	if f == nil {
 		return 0, in.fault(FaultResult, kind.Export(), errors.New("the policy has no such call"))
@@ -170,18 +213,16 @@ func (in *Instance) call(kind policyabi.Kind, n int, fuel int64) (int, error) {
 	case err != nil:
 		return 0, in.fault(in.why(FaultTrap), kind.Export(), shortly(err))
 	}
-	status, count := policyabi.SplitReturn(in.stack[0])
-	if status != policyabi.StatusOK {
-		return 0, in.fault(FaultStatus, kind.Export(), fmt.Errorf("it returned %d: %s", int32(status), status))
-	}
-	if in.arena() == nil {
-		return 0, in.fault(FaultResult, kind.Export(), errors.New("the arena is not within memory any more"))
-	}
-	return int(count), nil
+	return in.stack[0], nil
 }
 
-// used is what the last call used of the fuel that it had.
-func (in *Instance) used(fuel int64) int64 { return fuel - int64(in.tank.Get()) }
+// used is what the last call used of the fuel that it had. Native policies use none.
+func (in *Instance) used(fuel int64) int64 {
+	if in.native != nil {
+		return 0
+	}
+	return fuel - int64(in.tank.Get())
+}
 
 // shortly keeps the reason of a trap and leaves out the stack, which has a line for each of a guest's frames.
 func shortly(err error) error {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/paceline-sched/paceline/sdk/policy"
 	"github.com/paceline-sched/paceline/sdk/policyabi"
 	"github.com/tetratelabs/wazero"
 )
@@ -28,6 +29,7 @@ type Config struct {
 // Version is a loaded policy in a runtime of its own. It is closed when its owner has let go of it and the last Placer has moved on.
 type Version struct {
 	module   *Module
+	native   *policy.Program // in place of what is compiled; nil: a module
 	config   Config
 	limits   Limits
 	encoded  []byte // the configuration

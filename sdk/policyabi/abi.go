@@ -20,6 +20,8 @@ const (
 	ExportQuota      = "paceline_quota"   // (pools i32) -> i64; rows are pools, no records; the guest fills the columns with FlagOut
 	ExportRoute      = "paceline_route"   // (requests i32) -> i64; rows are clusters, records are Requests
 	ExportIdle       = "paceline_idle"    // () -> (); optional: time to tidy up, between calls
+	// ExportDescribe is () -> i64: the address << 32 | the length of the text that belongs into the custom section. It is for the tools that build a module.
+	ExportDescribe = "paceline_describe"
 
 	// What a module may import beside the calls of WASI that toolchains need, which answer deterministically or refuse.
 
