@@ -189,7 +189,7 @@ func (q *query) cheapest(order []candidate) (runs, work int64) {
 func (q *query) cost(c *candidate) (runs, work int64) {
 	if c.gang {
 		j := &q.ledger.jobs[c.job]
-		return int64(j.Gang), j.Work
+		return int64(j.Gang.Runs), j.Gang.Work
 	}
 	return 1, q.work(c.started)
 }

@@ -56,9 +56,9 @@ func (s *scene) toll(results []preemption.Result) toll {
 			j := s.job(r.ID.Job)
 			sum[0] = max(sum[0], int64(s.tier(r)))
 			switch {
-			case j.Gang > 0:
+			case j.Gang != nil:
 				gangs[r.ID.Job] = true
-				sum[1], sum[2] = sum[1]+int64(j.Gang), sum[2]+j.Work
+				sum[1], sum[2] = sum[1]+int64(j.Gang.Runs), sum[2]+j.Gang.Work
 			case r.Started != 0:
 				sum[1], sum[2] = sum[1]+1, sum[2]+now-r.Started
 			default:
@@ -164,7 +164,7 @@ func TestDomainsGoWholeOrNotAtAll(t *testing.T) {
 func TestMatesDoNotOfferTheirHosts(t *testing.T) {
 	t.Parallel()
 	gang := may(1, 0)
-	gang.Gang, gang.Use, gang.Work = 2, resource.Vector{resource.CPU: 8}, 1
+	gang.Gang = &preemption.Gang{Runs: 2, Use: resource.Vector{resource.CPU: 8}, Work: 1}
 	s := built(t, 2, 4, []stand{{1, 0, 4, 1}, {1, 1, 4, 1}}, gang)
 	s.rack(t, func(row int) string { return fmt.Sprint("r", row) })
 	request := preemption.Request{Class: inRack(wishes{cpu: 4, kind: workload.Batch}, jobID(9), "r0"), Count: 2, Victims: s.snap, DryRun: true}

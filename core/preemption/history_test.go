@@ -135,13 +135,13 @@ func crowd(t *rapid.T, r *rand.Rand) *scene {
 	for j := range 18 {
 		job := may(j+1, r.Int32N(3))
 		if job.Revocable = r.IntN(6) == 0; r.IntN(8) == 0 {
-			job.Gang = 1
+			job.Gang = &preemption.Gang{}
 		}
 		jobs = append(jobs, job)
 	}
 	s := built(t, hosts, 12, stands, jobs...)
 	for i := range jobs {
-		if jobs[i].Gang > 0 {
+		if jobs[i].Gang != nil {
 			s.count(&s.snap.Jobs[i])
 		}
 	}
@@ -236,7 +236,7 @@ func (s *scene) change(t *rapid.T, search *preemption.Search) {
 		search.Moved(host.Row(row))
 	}
 	for i := range s.snap.Jobs {
-		if j := &s.snap.Jobs[i]; j.Gang > 0 {
+		if j := &s.snap.Jobs[i]; j.Gang != nil {
 			s.count(j)
 		}
 	}
@@ -244,19 +244,20 @@ func (s *scene) change(t *rapid.T, search *preemption.Search) {
 
 // count brings a gang up to date.
 func (s *scene) count(j *preemption.Job) {
-	j.Gang, j.Use, j.Work = 0, resource.Vector{}, 0
+	g := &preemption.Gang{}
+	j.Gang = g
 	for _, runs := range s.runs {
 		for _, r := range runs {
 			if r.ID.Job == j.ID && !r.Dying {
-				j.Gang++
-				j.Use = j.Use.Add(r.Class.Needs)
+				g.Runs++
+				g.Use = g.Use.Add(r.Class.Needs)
 				if r.Started != 0 {
-					j.Work += now - r.Started
+					g.Work += now - r.Started
 				}
 			}
 		}
 	}
-	j.Gang = max(j.Gang, 1)
+	g.Runs = max(g.Runs, 1)
 }
 
 // TestRankAgainstRules counts for each candidate what its rank is made of: the levels above its own, and the priorities below its own in its pool.

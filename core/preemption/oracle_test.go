@@ -128,17 +128,29 @@ func (s *scene) enter(t *rapid.T, j int, bounds bool) {
 	if rapid.IntRange(0, 3).Draw(t, "gang") == 0 {
 		for _, runs := range s.runs {
 			for _, r := range runs {
-				if r.ID.Job == job.ID {
-					job.Gang++
-					job.Use = job.Use.Add(r.Class.Needs)
-					if r.Started != 0 {
-						job.Work += now - r.Started
-					}
+				if r.ID.Job != job.ID {
+					continue
+				}
+				if job.Gang == nil {
+					job.Gang = &preemption.Gang{}
+				}
+				job.Gang.Runs++
+				job.Gang.Use = job.Gang.Use.Add(r.Class.Needs)
+				if r.Started != 0 {
+					job.Gang.Work += now - r.Started
 				}
 			}
 		}
 	}
 	s.snap.Jobs = append(s.snap.Jobs, job)
+}
+
+// together is how many runs go with one of a job.
+func together(j *preemption.Job) int32 {
+	if j.Gang == nil {
+		return 1
+	}
+	return j.Gang.Runs
 }
 
 func (s *scene) job(id workload.JobID) *preemption.Job {
@@ -154,7 +166,7 @@ func (s *scene) job(id workload.JobID) *preemption.Job {
 func (s *scene) tier(r *preemption.Run) int {
 	j := s.job(r.ID.Job)
 	tier := int(j.Rank)
-	if r.Started != 0 && j.Gang == 0 || j.Work > 0 {
+	if r.Started != 0 && j.Gang == nil || j.Gang != nil && j.Gang.Work > 0 {
 		tier += 10
 	}
 	if !j.Revocable {
@@ -190,7 +202,7 @@ func fitsOn(t *host.Table, row host.Row, class *placement.Class) bool {
 // isGone returns who goes with the given victims.
 func (s *scene) isGone(victims []workload.RunID) func(*preemption.Run) bool {
 	return func(r *preemption.Run) bool {
-		if j := s.job(r.ID.Job); j != nil && j.Gang > 0 {
+		if j := s.job(r.ID.Job); j != nil && j.Gang != nil {
 			return slices.ContainsFunc(victims, func(v workload.RunID) bool { return v.Job == r.ID.Job })
 		}
 		return slices.Contains(victims, r.ID)
@@ -286,7 +298,7 @@ func (s *scene) checkMinimal(t *rapid.T, class *placement.Class, a *preemption.A
 	for _, v := range a.Victims {
 		others := slices.DeleteFunc(slices.Clone(a.Victims), func(o workload.RunID) bool {
 			j := s.job(v.Job)
-			return o == v || j.Gang > 0 && o.Job == v.Job
+			return o == v || j.Gang != nil && o.Job == v.Job
 		})
 		if fitsOn(s.without(s.isGone(others)), a.Row, class) {
 			t.Fatalf("%v need not go: %+v", v, a)
@@ -418,12 +430,12 @@ func (s *scene) checkSingles(t *rapid.T, class *placement.Class) {
 	for row, runs := range s.runs {
 		for i := range runs {
 			j := s.job(runs[i].ID.Job)
-			if runs[i].Dying || j == nil || j.Allow < max(j.Gang, 1) {
+			if runs[i].Dying || j == nil || j.Allow < together(j) {
 				continue
 			}
 			use := runs[i].Class.Needs
-			if j.Gang > 0 {
-				use = j.Use
+			if j.Gang != nil {
+				use = j.Gang.Use
 			}
 			may := j.Pool < 0
 			for k := range use {
@@ -453,13 +465,13 @@ func (s *scene) checkBounds(t *rapid.T, class *placement.Class, victims []worklo
 			}
 			j := s.job(r.ID.Job)
 			use := r.Class.Needs
-			if j.Gang > 0 {
-				if use = j.Use; gangs[j.ID] {
+			if j.Gang != nil {
+				if use = j.Gang.Use; gangs[j.ID] {
 					continue
 				}
 				gangs[j.ID] = true
 			}
-			lost[j.ID] += max(j.Gang, 1)
+			lost[j.ID] += together(j)
 			if j.Pool >= 0 {
 				over[j.Pool] = over[j.Pool].Add(use)
 				last[j.Pool] = last[j.Pool].Max(use)

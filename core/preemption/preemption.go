@@ -60,16 +60,38 @@ type Snapshot struct {
 // none. The parts of a job stand one after another.
 type Job struct {
 	ID        workload.JobID
-	Members   []workload.InstanceRange // ascending; nil: all instances
-	Rank      int32                    // lower goes first
-	Revocable bool
+	Rank      int32 // lower goes first
 	Allow     int32 // how many of its runs may go
 	Pool      int32 // in Snapshot.Pools; negative: taking from its pool has no bound
+	Revocable bool
+	Gang      *Gang // nil: no gang
+}
 
-	// Of a gang: its live runs, what they use, and how long they have run, together. One run goes with all.
-	Gang int32 // 0: no gang
-	Use  resource.Vector
-	Work int64
+// Gang is a gang of a job: one run goes with all. A snapshot may list a great many jobs, and few are gangs.
+type Gang struct {
+	Members []workload.InstanceRange // ascending; nil: all instances
+	Runs    int32                    // that live; 0: they go one by one
+	Use     resource.Vector          // of these, together
+	Work    int64                    // how long they have run, together
+}
+
+// whole is how many runs go with one of a job.
+func (j *Job) whole() int32 {
+	if j.Gang == nil {
+		return 1
+	}
+	return max(j.Gang.Runs, 1)
+}
+
+// isGang reports whether one run goes with others.
+func (j *Job) isGang() bool { return j.Gang != nil && j.Gang.Runs > 0 }
+
+// members lists the instances of a part of a job; nil: all of the job's.
+func (j *Job) members() []workload.InstanceRange {
+	if j.Gang == nil {
+		return nil
+	}
+	return j.Gang.Members
 }
 
 // Pool bounds what may be taken from one pool.

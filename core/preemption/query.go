@@ -241,7 +241,7 @@ func (q *query) may(t *tenancy, c *candidate) bool {
 	if j == nil {
 		return true
 	}
-	left := q.ledger.left[c.job] - max(j.Gang, 1)
+	left := q.ledger.left[c.job] - j.whole()
 	if j.Pool < 0 && left >= int32(len(q.chosen)) { //nolint:gosec // within what a host holds
 		return true
 	}
@@ -275,7 +275,7 @@ func (q *query) may(t *tenancy, c *candidate) bool {
 // use is what a pool gets back for a victim: a gang's whole use.
 func (q *query) use(c *candidate) *resource.Vector {
 	if c.gang {
-		return &q.ledger.jobs[c.job].Use
+		return &q.ledger.jobs[c.job].Gang.Use
 	}
 	return &q.search.needs[c.needs]
 }
@@ -315,7 +315,7 @@ func (q *query) thin(row host.Row, t *tenancy, lacks *resource.Vector, sums bool
 		}
 		c := &t.order[q.chosen[n]]
 		needs := &q.search.needs[c.needs]
-		if q.shift(lacks, needs, 1); q.exceeded(lacks) && (!c.gang || q.job(c).Gang <= 1) {
+		if q.shift(lacks, needs, 1); q.exceeded(lacks) && (!c.gang || q.job(c).whole() == 1) {
 			q.shift(lacks, needs, -1)
 			continue // the commonest case: the sums alone say that it has to go
 		}
@@ -369,7 +369,7 @@ func (q *query) single(row host.Row, t *tenancy, sums bool) {
 			continue
 		}
 		q.chosen = q.chosen[:0]
-		if c.gang && q.job(c).Gang > 1 || !q.may(t, c) {
+		if c.gang && q.job(c).whole() > 1 || !q.may(t, c) {
 			continue
 		}
 		q.chosen = append(q.chosen, int32(at)) //nolint:gosec // within what a host holds
@@ -442,13 +442,13 @@ func (q *query) consume(row host.Row, t *tenancy) (touched []host.Row) {
 			return
 		}
 		d := draw{job: c.job, pool: j.Pool, left: q.ledger.left[c.job]}
-		q.ledger.left[c.job] -= max(j.Gang, 1)
+		q.ledger.left[c.job] -= j.whole()
 		if j.Pool >= 0 {
 			d.over = q.ledger.over[j.Pool]
 			q.ledger.over[j.Pool] = q.ledger.over[j.Pool].Sub(*q.use(c))
 		}
 		q.drawn = append(q.drawn, d)
-		if j.Gang > 0 {
+		if j.isGang() {
 			q.ledger.gone[c.job] = true
 			touched = append(touched, q.ledger.rows[c.job]...)
 		}

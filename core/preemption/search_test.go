@@ -88,7 +88,7 @@ func pooled(n int, rank int32, pool int32) preemption.Job {
 
 func gang(n int, rank int32, size int32, cpu int64) preemption.Job {
 	j := may(n, rank)
-	j.Gang, j.Use, j.Work = size, resource.Vector{resource.CPU: cpu}, 5
+	j.Gang = &preemption.Gang{Runs: size, Use: resource.Vector{resource.CPU: cpu}, Work: 5}
 	return j
 }
 
@@ -267,7 +267,7 @@ func TestLonersOfAJobWithGangs(t *testing.T) {
 		return []workload.InstanceRange{{First: first, Last: first}}
 	}
 	loner, other := may(3, 0), gang(3, 1, 1, 4)
-	loner.Members, other.Members = parts(1), parts(2)
+	loner.Gang, other.Gang.Members = &preemption.Gang{Members: parts(1)}, parts(2)
 	s := built(t, 2, 4, []stand{{2, 0, 2, 10}, {3, 0, 2, 10}, {3, 1, 4, 10}}, other, loner)
 	got := victims(serve(s, preemption.Request{Class: wishes{cpu: 2, kind: workload.Batch}.class(jobID(99)), Count: 1, Victims: s.snap}))
 	if want := []string{"0:[1]"}; !slices.Equal(got, want) {

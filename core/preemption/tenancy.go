@@ -111,7 +111,7 @@ func (s *Search) newLedger(snap *Snapshot) *ledger {
 			continue
 		}
 		l.ranks[n] = ranked{[2]int64{tierOf(j, false), tierOf(j, true)}, int32(i), j.Pool} //nolint:gosec // a snapshot has far fewer
-		if j.Gang > 0 || j.Members != nil {
+		if j.Gang != nil {
 			l.ranks[n].tiers = [2]int64{notSimple, notSimple}
 		}
 	}
@@ -162,7 +162,7 @@ func (r *roll) number(id workload.JobID) (int32, bool) {
 // find returns the entry of a run of the job with a number.
 func (l *ledger) find(owner int32, id *workload.RunID) (int32, bool) {
 	at := l.ranks[owner].entry
-	if at < 0 || l.jobs[at].Members == nil {
+	if at < 0 || l.jobs[at].members() == nil {
 		return at, at >= 0
 	}
 	for ; int(at) < len(l.jobs) && l.jobs[at].ID == id.Job; at++ {
@@ -174,15 +174,13 @@ func (l *ledger) find(owner int32, id *workload.RunID) (int32, bool) {
 }
 
 func (j *Job) has(instance uint32) bool {
-	if j.Members == nil {
-		return true
-	}
-	for _, r := range j.Members {
+	members := j.members()
+	for _, r := range members {
 		if instance <= r.Last {
 			return instance >= r.First
 		}
 	}
-	return false
+	return members == nil
 }
 
 // Bounds of what a Search remembers: after so many hosts were loaded, times the table's and some, it forgets all jobs that it has met. Many will
@@ -404,7 +402,7 @@ func (s *Search) rank(t *tenancy, l *ledger) ([]int64, bool) {
 func (l *ledger) enter(t *tenancy, row host.Row, job int32, c *candidate) bool {
 	j := &l.jobs[job]
 	running := c.started != 0
-	if j.Gang > 0 {
+	if j.isGang() {
 		if l.gone[job] {
 			r := &t.runs[c.run]
 			r.Dying = true
@@ -415,7 +413,7 @@ func (l *ledger) enter(t *tenancy, row host.Row, job int32, c *candidate) bool {
 		if rows := l.rows[job]; len(rows) == 0 || rows[len(rows)-1] != row {
 			l.rows[job] = append(rows, row)
 		}
-		c.gang, running = true, j.Work > 0 // its mates may have begun
+		c.gang, running = true, j.Gang.Work > 0 // its mates may have begun
 	}
 	c.tier, c.job = tierOf(j, running), job
 	return true

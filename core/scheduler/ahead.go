@@ -330,11 +330,11 @@ func (s *State) weigh(entries []preemption.Job, running bool) (list []doomed) {
 	for n := range entries {
 		e := &entries[n]
 		j := s.jobs[e.ID]
-		if e.Gang > 0 {
-			g := j.gangOf(e.Members[0].First)
+		if e.Gang != nil && e.Gang.Runs > 0 {
+			g := j.gangOf(e.Gang.Members[0].First)
 			for _, i := range g.All() {
 				if t := &j.tasks[i]; t.runState.Live() && t.runState != workload.RunKilling {
-					if running == (e.Work > 0) {
+					if running == (e.Gang.Work > 0) {
 						list = append(list, doomed{job: j, instance: i, gang: g})
 					}
 					break
@@ -344,7 +344,7 @@ func (s *State) weigh(entries []preemption.Job, running bool) (list []doomed) {
 		}
 		for i := range j.tasks {
 			t := &j.tasks[i]
-			if len(list) == maxWeighed || e.Members != nil {
+			if len(list) == maxWeighed || e.Gang != nil {
 				break
 			}
 			if t.runState.Live() && t.runState != workload.RunKilling && running == (t.started != 0) && j.gangOf(uint32(i)) == nil {

@@ -50,7 +50,7 @@ type pressure struct {
 	tokensAt int64
 
 	step    uint64 // for which the snapshots hold
-	between *preemption.Snapshot
+	between *betweenPools
 	claims  map[claim]*preemption.Snapshot
 	ending  *preemption.Snapshot
 	again   bool // pleas wait for the next Step's snapshots

@@ -28,8 +28,8 @@ type rankKey struct {
 const noGang = math.MaxUint32
 
 func rankKeyOf(e *preemption.Job) rankKey {
-	if len(e.Members) > 0 {
-		return rankKey{e.ID, e.Members[0].First}
+	if e.Gang != nil {
+		return rankKey{e.ID, e.Gang.Members[0].First}
 	}
 	return rankKey{e.ID, noGang}
 }
@@ -113,7 +113,7 @@ func (s *State) contenders(pool workload.PoolID) ([]rankKey, []preemption.Conten
 	var snap *preemption.Snapshot
 	var candidates []preemption.Candidate
 	if pool == (workload.PoolID{}) {
-		snap, candidates = s.listAbove()
+		snap, _, candidates = s.listAbove()
 	} else {
 		snap, candidates = s.listBelow(pool, math.MaxInt32)
 	}
@@ -141,10 +141,10 @@ func (s *State) contenders(pool workload.PoolID) ([]rankKey, []preemption.Conten
 func (s *State) contender(e *preemption.Job, c preemption.Candidate) preemption.Contender {
 	out := preemption.Contender{Candidate: c, Revocable: e.Revocable}
 	j := s.jobs[e.ID]
-	if len(e.Members) > 0 {
-		g := j.gangOf(e.Members[0].First)
+	if e.Gang != nil {
+		g := j.gangOf(e.Gang.Members[0].First)
 		out.Gang, out.Runs = int32(g.Size), int32(g.live-g.killing) //nolint:gosec // at most MaxGang
-		out.Use, out.Work = e.Use, e.Work
+		out.Use, out.Work = e.Gang.Use, e.Gang.Work
 		return out
 	}
 	for _, c := range j.loners {

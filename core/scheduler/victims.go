@@ -37,8 +37,16 @@ func (p *pressure) renew(step uint64) {
 	}
 }
 
+// betweenPools is who of any pool may make room, and all revocable work.
+type betweenPools struct {
+	snap  *preemption.Snapshot
+	pools []workload.PoolID // those of the snapshot
+	ranks []int32           // of its jobs, from 0 to span-1
+	span  int32
+}
+
 // victimsBetween is who of other pools may make room, and all revocable work.
-func (s *State) victimsBetween() *preemption.Snapshot {
+func (s *State) victimsBetween() *betweenPools {
 	p := &s.press
 	if p.renew(s.steps); p.between == nil {
 		p.between = s.aboveEntitlement()
@@ -73,12 +81,10 @@ func (s *State) victimsFor(c claim) (*preemption.Snapshot, bool) {
 	if c.between {
 		between := s.victimsBetween()
 		switch {
-		case len(snap.Jobs) == 0 && !s.inSnapshot(between, c.pool):
-			snap = between
-		case c.ahead:
-			snap = s.joined(between, snap, between, c.pool)
+		case len(snap.Jobs) == 0 && !slices.Contains(between.pools, c.pool):
+			snap = between.snap
 		default:
-			snap = s.joined(between, between, snap, c.pool)
+			snap = s.joined(between, snap, c)
 		}
 	}
 	if p.claims == nil {
@@ -90,8 +96,8 @@ func (s *State) victimsFor(c claim) (*preemption.Snapshot, bool) {
 
 // victimsOfPlan is who may make room for a job that is only planned.
 func (s *State) victimsOfPlan(j *job) *preemption.Snapshot {
-	between := s.aboveEntitlement()
-	return s.joined(between, between, s.below(claim{pool: j.spec.Pool, priority: j.spec.Priority}), j.spec.Pool)
+	c := claim{pool: j.spec.Pool, priority: j.spec.Priority}
+	return s.joined(s.aboveEntitlement(), s.below(c), c)
 }
 
 // anyVictims reports whether there is anybody at all who may make room for a job's admitted work.
@@ -161,42 +167,57 @@ func (c *claim) counts(j *job) bool {
 	return (!c.ofOwner || j.spec.Owner == c.owner) && (!c.controllers || j.spec.Controller)
 }
 
-// inSnapshot reports whether a snapshot has ordinary work of a pool.
-func (s *State) inSnapshot(snap *preemption.Snapshot, pool workload.PoolID) bool {
-	return slices.ContainsFunc(snap.Jobs, func(e preemption.Job) bool { return !e.Revocable && s.jobs[e.ID].spec.Pool == pool })
-}
-
-// joined makes one snapshot of two, with the pools of the first argument: all of before goes before all of after. The ordinary work of the
-// pool that claims is taken from the snapshot of that alone.
-func (s *State) joined(between, before, after *preemption.Snapshot, own workload.PoolID) *preemption.Snapshot {
+// joined makes one snapshot of two. Those of other pools go before those of the pool that claims; ahead of admission it is the other way round. The
+// ordinary work of that pool is taken from the snapshot of its own alone.
+func (s *State) joined(between *betweenPools, own *preemption.Snapshot, c claim) *preemption.Snapshot {
 	snap := s.snapshot()
-	snap.Pools = between.Pools
-	offset := int32(0)
-	for _, part := range [...]*preemption.Snapshot{before, after} {
-		ranks, span := dense(part.Jobs)
-		for n, e := range part.Jobs {
-			if part == between && !e.Revocable && s.jobs[e.ID].spec.Pool == own {
-				continue
-			}
-			e.Rank = ranks[n] + offset
-			snap.Jobs = append(snap.Jobs, e)
+	snap.Pools = between.snap.Pools
+	snap.Jobs = make([]preemption.Job, 0, len(between.snap.Jobs)+len(own.Jobs))
+	ranks, span := dense(own.Jobs)
+	ownFrom, betweenFrom := between.span, int32(0)
+	if c.ahead {
+		ownFrom, betweenFrom = 0, span
+	}
+	addOwn := func() {
+		for n := range own.Jobs {
+			snap.Jobs = append(snap.Jobs, own.Jobs[n])
+			snap.Jobs[len(snap.Jobs)-1].Rank = ranks[n] + ownFrom
 		}
-		offset += span
+	}
+	if c.ahead {
+		addOwn()
+	}
+	except := int32(slices.Index(between.pools, c.pool)) //nolint:gosec // at most MaxPools
+	for n := range between.snap.Jobs {
+		if e := &between.snap.Jobs[n]; e.Pool < 0 || e.Pool != except {
+			snap.Jobs = append(snap.Jobs, *e)
+			snap.Jobs[len(snap.Jobs)-1].Rank = between.ranks[n] + betweenFrom
+		}
+	}
+	if !c.ahead {
+		addOwn()
 	}
 	return snap
 }
 
 // dense brings the ranks of jobs close together, from 0 to span-1.
 func dense(jobs []preemption.Job) (ranks []int32, span int32) {
-	all := make([]int32, 0, len(jobs))
-	for n := range jobs {
-		all = append(all, jobs[n].Rank)
+	var all []int32
+	for n := range jobs { // neighbours mostly have the same
+		if n == 0 || jobs[n].Rank != jobs[n-1].Rank {
+			all = append(all, jobs[n].Rank)
+		}
 	}
 	slices.Sort(all)
 	all = slices.Compact(all)
+	ranks = make([]int32, len(jobs))
 	for n := range jobs {
+		if n > 0 && jobs[n].Rank == jobs[n-1].Rank {
+			ranks[n] = ranks[n-1]
+			continue
+		}
 		at, _ := slices.BinarySearch(all, jobs[n].Rank)
-		ranks = append(ranks, int32(at)) //nolint:gosec // at most maxVictimJobs and their gangs
+		ranks[n] = int32(at) //nolint:gosec // at most maxVictimJobs and their gangs
 	}
 	return ranks, int32(len(all)) //nolint:gosec // as above
 }
@@ -209,13 +230,15 @@ type victimPool struct {
 }
 
 // aboveEntitlement is the work of pools above their entitlement and all revocable work.
-func (s *State) aboveEntitlement() *preemption.Snapshot {
-	snap, candidates := s.listAbove()
-	return s.ranked(workload.PoolID{}, snap, candidates)
+func (s *State) aboveEntitlement() *betweenPools {
+	snap, pools, candidates := s.listAbove()
+	b := &betweenPools{snap: s.ranked(workload.PoolID{}, snap, candidates), pools: pools}
+	b.ranks, b.span = dense(b.snap.Jobs)
+	return b
 }
 
-// listAbove lists the work of aboveEntitlement.
-func (s *State) listAbove() (*preemption.Snapshot, []preemption.Candidate) {
+// listAbove lists the work of aboveEntitlement, and the pools of the snapshot.
+func (s *State) listAbove() (snap *preemption.Snapshot, ids []workload.PoolID, candidates []preemption.Candidate) {
 	pools := slices.Collect(s.victimPools())
 	jobs := 0
 	for _, p := range pools {
@@ -223,14 +246,14 @@ func (s *State) listAbove() (*preemption.Snapshot, []preemption.Candidate) {
 	}
 	jobs = min(jobs, maxVictimJobs)
 	slices.SortStableFunc(pools, func(a, b victimPool) int { return cmp.Compare(b.overage, a.overage) })
-	snap := s.snapshot()
+	snap = s.snapshot()
 	snap.Jobs = make([]preemption.Job, 0, jobs)
-	candidates := make([]preemption.Candidate, 0, jobs)
+	candidates = make([]preemption.Candidate, 0, jobs)
 	for _, p := range pools {
 		at := int32(-1)
 		if !p.queue.revocable {
 			at = int32(len(snap.Pools)) //nolint:gosec // at most MaxPools
-			snap.Pools = append(snap.Pools, preemption.Pool{Over: p.over})
+			snap.Pools, ids = append(snap.Pools, preemption.Pool{Over: p.over}), append(ids, p.queue.pool)
 		}
 		for _, j := range p.queue.running {
 			if len(snap.Jobs) >= maxVictimJobs {
@@ -239,7 +262,7 @@ func (s *State) listAbove() (*preemption.Snapshot, []preemption.Candidate) {
 			candidates = s.enlist(snap, candidates, j, at, p.overage)
 		}
 	}
-	return snap, candidates
+	return snap, ids, candidates
 }
 
 // snapshot is an empty one under the cell's policy.
@@ -251,7 +274,7 @@ func (s *State) snapshot() *preemption.Snapshot {
 func (s *State) anyAbove() bool {
 	p := &s.press
 	if p.renew(s.steps); p.between != nil {
-		return len(p.between.Jobs) > 0
+		return len(p.between.snap.Jobs) > 0
 	}
 	if p.known {
 		return p.any
@@ -319,22 +342,21 @@ func (s *State) enlist(snap *preemption.Snapshot, candidates []preemption.Candid
 	if !j.spec.Preemptible || allow == 0 {
 		return candidates
 	}
-	add := func(e preemption.Job) {
-		e.ID, e.Revocable, e.Pool, e.Allow = j.ID, j.spec.Revocable, pool, allow
-		snap.Jobs = append(snap.Jobs, e)
+	add := func(g *preemption.Gang) {
+		snap.Jobs = append(snap.Jobs, preemption.Job{ID: j.ID, Revocable: j.spec.Revocable, Pool: pool, Allow: allow, Gang: g})
 		candidates = append(candidates, preemption.Candidate{Job: j.ID, Pool: j.spec.Pool, Priority: j.spec.Priority, Over: overage})
 	}
 	for _, g := range j.gangs {
 		if g.live > g.killing && !g.ending {
 			use, work := s.gangUse(g)
-			add(preemption.Job{Members: g.Members, Gang: int32(g.live), Use: use, Work: work}) //nolint:gosec // at most MaxGang
+			add(&preemption.Gang{Members: g.Members, Runs: int32(g.live), Use: use, Work: work}) //nolint:gosec // at most MaxGang
 		} else {
-			add(preemption.Job{Members: g.Members}) // on its way out already
+			add(&preemption.Gang{Members: g.Members}) // on its way out already
 			snap.Jobs[len(snap.Jobs)-1].Allow = 0
 		}
 	}
 	if len(j.loners) > 0 {
-		add(preemption.Job{})
+		add(nil)
 	}
 	return candidates
 }
