@@ -17,7 +17,7 @@ const (
 	FaultFuel                     // ran out of fuel
 	FaultTime                     // was stopped by the clock, which fuel should have done before
 	FaultResult                   // returned what cannot be: too many results, a number that is none
-	FaultRow                      // named a host that cannot take the task
+	FaultRow                      // named a host that cannot take the task, a rank or an entitlement that cannot be
 	FaultStatus                   // refused the call
 	numFaults
 )

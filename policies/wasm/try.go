@@ -2,13 +2,11 @@ package wasm
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
-	"github.com/paceline-sched/paceline/sdk/policyabi"
 )
 
 // The table of the trial.
@@ -18,11 +16,19 @@ const (
 	trialTasks   = 48
 )
 
-// try brings an instance up and, for a policy of placement, places some tasks on a table of its own. What they cost is what calls are measured by from then on.
+// try brings an instance up for each kind that the policy is of and has it decide on tables of the trial's own. What that costs is what calls are measured by
+// from then on.
 func (v *Version) try() error {
-	if !slices.Contains(v.module.Capability.Kinds, policyabi.Place) {
-		return v.tryStart()
+	for _, kind := range v.module.Capability.Kinds {
+		if err := v.tryKind(kind); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// tryPlace places some tasks.
+func (v *Version) tryPlace() error {
 	slot := &Slot{}
 	slot.Swap(v)
 	var fault *Fault
@@ -42,23 +48,6 @@ func (v *Version) try() error {
 		}
 	}
 	v.budget.seal()
-	return nil
-}
-
-// tryStart brings up and closes an instance of a policy that works without a table of hosts.
-func (v *Version) tryStart() error {
-	layout, err := policyabi.Plan(policyabi.Shape{Kind: v.module.Capability.Kinds[0], Config: len(v.encoded)})
-	if err != nil {
-		return err
-	}
-	b := make([]byte, layout.Header.Total)
-	layout.Header.Encode(b)
-	copy(b[layout.Header.Config:], v.encoded)
-	in, err := v.start(b, &layout, 0)
-	if err != nil {
-		return err
-	}
-	in.close()
 	return nil
 }
 

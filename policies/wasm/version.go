@@ -37,7 +37,8 @@ type Version struct {
 	cache    wazero.CompilationCache
 	compiled wazero.CompiledModule
 	counters Counters
-	budget   budget
+	budget   budget                      // of placement
+	budgets  [policyabi.Route + 1]budget // of the other kinds
 
 	mu     sync.Mutex
 	users  int

@@ -284,7 +284,7 @@ func TestGuestsAreTheirSource(t *testing.T) {
 	if version, err := exec.CommandContext(t.Context(), clang, "--version").Output(); err != nil || !strings.Contains(string(version), "version 14.") {
 		t.Skipf("another clang than the one that made the guests: %s", version)
 	}
-	for _, name := range []string{"bestfit"} {
+	for _, name := range []string{"bestfit", "trio"} {
 		out := filepath.Join(t.TempDir(), name+".wasm")
 		cmd := exec.CommandContext(t.Context(), clang, "--target=wasm32", "-nostdlib", "-O3", "-msimd128", "-mbulk-memory", "-Wall", "-Wextra", "-Werror",
 			"-Wl,--no-entry", "-Wl,-z,stack-size=65536", "-o", out, filepath.Join("testdata", "guests", name+".c"))

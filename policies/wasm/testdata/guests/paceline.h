@@ -50,7 +50,15 @@ typedef struct {
 	u16 devices, reason;
 } result;
 
-_Static_assert(sizeof(header) == 128 && sizeof(entry) == 32 && sizeof(request) == 64 && sizeof(result) == 16, "layouts");
+typedef struct {
+	u64 job, pool;
+	i64 over, work;
+	i32 priority;
+	u32 flags;
+	i32 runs, members, use[4];
+} candidate_job;
+
+_Static_assert(sizeof(header) == 128 && sizeof(entry) == 32 && sizeof(request) == 64 && sizeof(result) == 16 && sizeof(candidate_job) == 64, "layouts");
 
 static char *arena;
 
