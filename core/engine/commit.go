@@ -128,12 +128,19 @@ func (e *Engine) release(batch []commit) {
 	}
 }
 
-// carryOut hands a message to its shard's sender. It never blocks: the loop and the committer both come here.
+// carryOut hands a message to its shard's sender, or a question to who asks a policy. It never blocks: the loop and the committer both come here.
 func (e *Engine) carryOut(effect scheduler.Effect) {
-	to, ok := effect.(scheduler.ToShard)
-	if !ok {
-		return
+	switch effect := effect.(type) {
+	case scheduler.ToShard:
+		e.send(effect)
+	case scheduler.AskQuota:
+		e.quota.ask(effect)
+	case scheduler.AskRanks:
+		e.ranks.ask(effect)
 	}
+}
+
+func (e *Engine) send(to scheduler.ToShard) {
 	e.mu.RLock()
 	s := e.shards[to.Shard]
 	e.mu.RUnlock()

@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/preemption"
+	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/store"
@@ -43,6 +45,7 @@ const (
 	maxGroupsAtOnce  = 1024        // groups of one commit
 	maxShardMessages = 16384       // messages that wait for a shard; one more and it is assigned anew
 	maxAttaches      = 16          // shards that wait to be attached; one more makes its caller wait
+	maxTold          = 16          // answers and changes of policies that wait for the loop; one more makes its caller wait
 	retryAfter       = time.Second // advice to callers that found a queue full
 	cellPeriod       = 5 * time.Second
 	maxMeasuredPools = 50 // top pools that have series of their own; others count together
@@ -87,11 +90,16 @@ type Engine struct {
 	reads      chan *read
 	deliveries chan delivery
 	attaches   chan Shard
+	told       chan scheduler.Event
 	commits    chan commit                      // always taken until it is closed: a Step whose groups were dropped would leave a hole
 	encoded    chan commit                      // likewise
 	clock      cellClock                        // the loop's
 	tokens     uint64                           // the loop's
 	waiting    map[uint64]chan scheduler.Answer // the loop's: calls whose answer has not come out of a Step
+
+	quota  *asker[respool.Quota]
+	ranks  *asker[preemption.Adviser]
+	askers sync.WaitGroup
 
 	hub     *hub
 	senders sync.WaitGroup
@@ -114,6 +122,7 @@ func Open(ctx context.Context, config Config) (*Engine, error) {
 	e := &Engine{
 		config: config, codec: record.NewCodec(config.Keys), calls: make(chan call, maxCalls), reads: make(chan *read, maxReads),
 		deliveries: make(chan delivery, maxDeliveries), attaches: make(chan Shard, maxAttaches), commits: make(chan commit, maxUnencoded), encoded: make(chan commit, maxUncommitted),
+		told: make(chan scheduler.Event, maxTold), quota: newAsker[respool.Quota](), ranks: newAsker[preemption.Adviser](),
 		waiting: map[uint64]chan scheduler.Answer{}, ended: make(chan struct{}), stopped: make(chan struct{}), shards: map[shard.ID]*sender{},
 	}
 	began := time.Now()
@@ -170,12 +179,15 @@ func (e *Engine) Run(ctx context.Context) error {
 	var committer sync.WaitGroup
 	committer.Go(func() { e.encodeLoop(cancel) })
 	committer.Go(func() { e.commitLoop(ctx, cancel) })
+	e.askers.Go(func() { e.quota.run(ctx, e, answerQuota) })
+	e.askers.Go(func() { e.ranks.run(ctx, e, answerRanks) })
 	e.loop(ctx)
 	close(e.ended)
 	close(e.commits)
 	committer.Wait()
 	cancel(nil)
 	e.senders.Wait()
+	e.askers.Wait()
 	close(e.stopped)
 	e.hub.close()
 	e.mu.RLock()

@@ -64,6 +64,8 @@ func (e *Engine) loop(ctx context.Context) {
 			events = takeDelivery(events, d)
 		case s := <-e.attaches:
 			events = e.takeShard(ctx, events, s)
+		case told := <-e.told:
+			events = append(events, told)
 		case r := <-e.reads:
 			reads = append(reads, r)
 		case <-timer.C:
@@ -88,6 +90,8 @@ func (e *Engine) drain(events []scheduler.Event, reads []*read) ([]scheduler.Eve
 			events = e.takeCall(events, c)
 		case d := <-e.deliveries:
 			events = takeDelivery(events, d)
+		case told := <-e.told:
+			events = append(events, told)
 		case r := <-e.reads:
 			reads = append(reads, r)
 		default:
