@@ -198,6 +198,7 @@ func poolToWire(v *scheduler.PoolView, names *resource.Names) *pacelinev1.Pool {
 		Id: v.Pool.ID.String(), ParentId: v.Pool.Parent.String(), Spec: spec.FromPool(&v.Pool, v.Path, names), Version: v.Pool.Version,
 		Reservation: spec.FromVector(v.Reservation, names), Entitlement: spec.FromVector(v.Entitlement, names),
 		Usage: spec.FromVector(v.Usage, names), Demand: spec.FromVector(v.Demand, names),
+		EntitledBy:          v.EntitledBy,
 		NonPreemptibleUsage: spec.FromVector(v.NonPreemptible, names), Jobs: count(v.Jobs), Waiting: count(v.Waiting),
 		CreateTime: timeToWire(v.Pool.CreatedAt), UpdateTime: timeToWire(v.Pool.UpdatedAt),
 		ControllerUsage: spec.FromVector(v.Controllers, names), RevocableUsage: spec.FromVector(v.Revocable.Usage, names),

@@ -17,6 +17,9 @@ func (a *app) describePool(p *output.Printer, pool *pacelinev1.Pool) error {
 	f.add("Kind", "%s", kind)
 	f.add("Share", "%s", shareOf(pool))
 	f.add("Queue", "%s", queueOf(spec.GetQueue()))
+	if by := pool.GetEntitledBy(); by != "" {
+		f.add("Entitled by", "%s", by)
+	}
 	if percent := spec.GetControllerPercent(); percent > 0 {
 		f.add("Controllers", "at most %d%% of what it could be entitled to", percent)
 	}

@@ -288,7 +288,10 @@ type Pool struct {
 	// Its figures in each cluster, by name. GetPool alone gives them.
 	Clusters []*PoolCluster `protobuf:"bytes,34,rep,name=clusters,proto3" json:"clusters,omitempty"`
 	// Those whose ordinary jobs use something of the pool, by name, 1000 at most. GetPool alone gives them.
-	Owners        []*PoolOwner `protobuf:"bytes,35,rep,name=owners,proto3" json:"owners,omitempty"`
+	Owners []*PoolOwner `protobuf:"bytes,35,rep,name=owners,proto3" json:"owners,omitempty"`
+	// Who decided the entitlement: "policy" and its name, or "max-min:" and why a policy that is in force did not. Empty: max-min, as no policy of
+	// quota is in force.
+	EntitledBy    string `protobuf:"bytes,36,opt,name=entitled_by,json=entitledBy,proto3" json:"entitled_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -454,6 +457,13 @@ func (x *Pool) GetOwners() []*PoolOwner {
 		return x.Owners
 	}
 	return nil
+}
+
+func (x *Pool) GetEntitledBy() string {
+	if x != nil {
+		return x.EntitledBy
+	}
+	return ""
 }
 
 // PoolCluster is a pool's part in one cluster.
@@ -1632,7 +1642,7 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"candidates\x18\x03 \x01(\tBJ\xbaHGrER\x00R\rpriority-fifoR\tfair-userR\x0esmallest-firstR\x0eshortest-firstR\aexpressR\n" +
 	"candidates\x12F\n" +
 	"\bpatience\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\xe7\x84\x0f*\x00R\bpatience\x12T\n" +
-	"\x0fusage_half_life\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\v\"\x05\b\x80\xe7\x84\x0f2\x02\b<R\rusageHalfLife\"\xc1\a\n" +
+	"\x0fusage_half_life\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\v\"\x05\b\x80\xe7\x84\x0f2\x02\b<R\rusageHalfLife\"\xe2\a\n" +
 	"\x04Pool\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\tparent_id\x18\x02 \x01(\tR\bparentId\x12)\n" +
@@ -1655,7 +1665,9 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\x15revocable_entitlement\x18  \x01(\v2\x17.paceline.v1.QuantitiesR\x14revocableEntitlement\x12B\n" +
 	"\x10revocable_demand\x18! \x01(\v2\x17.paceline.v1.QuantitiesR\x0frevocableDemand\x124\n" +
 	"\bclusters\x18\" \x03(\v2\x18.paceline.v1.PoolClusterR\bclusters\x12.\n" +
-	"\x06owners\x18# \x03(\v2\x16.paceline.v1.PoolOwnerR\x06owners\"\x88\x02\n" +
+	"\x06owners\x18# \x03(\v2\x16.paceline.v1.PoolOwnerR\x06owners\x12\x1f\n" +
+	"\ventitled_by\x18$ \x01(\tR\n" +
+	"entitledBy\"\x88\x02\n" +
 	"\vPoolCluster\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x123\n" +
 	"\bcapacity\x18\x02 \x01(\v2\x17.paceline.v1.QuantitiesR\bcapacity\x129\n" +
