@@ -5,8 +5,6 @@
 package builtin
 
 import (
-	"fmt"
-
 	"github.com/paceline-sched/paceline/sdk/policy"
 )
 
@@ -18,10 +16,12 @@ func program(info policy.Info, p any) *policy.Program {
 	info.Version = version
 	made, err := policy.New(info, p)
 	if err != nil {
-		panic(fmt.Sprintf("builtin: %v", err))
+		panic("builtin: " + err.Error())
 	}
 	return made
 }
 
 // All lists the policies, by name in the order of the alphabet.
-func All() []*policy.Program { return []*policy.Program{BestFit(), Pack(), Spread()} }
+func All() []*policy.Program {
+	return []*policy.Program{BestFit(), FGD(), LoadAware(), Pack(), Spread()}
+}

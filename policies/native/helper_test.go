@@ -2,6 +2,7 @@ package native_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,7 +20,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.checks", "40"); err != nil { // each starts some modules; the command line may say otherwise
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // modules keeps what was built, by command.
 var modules sync.Map

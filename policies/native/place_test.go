@@ -56,3 +56,94 @@ func TestStrategies(t *testing.T) {
 		})
 	}
 }
+
+// TestGuests holds policies that the core does not have against their modules, and against copies that remember nothing from batch to batch.
+func TestGuests(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		program *policy.Program
+	}{{"fgd", builtin.FGD()}, {"load-aware", builtin.LoadAware()}} {
+		t.Run(c.name, func(t *testing.T) {
+			old, module := native(t, c.program, wasm.Config{}), guest(t, c.name, wasm.Config{})
+			names := newNames(t, "licences")
+			rapid.Check(t, func(rt *rapid.T) {
+				var tables [3]*host.Table
+				drawTables(rt, names, &tables[0], &tables[1], &tables[2])
+				config := wasm.PlacerConfig{Names: names, CallWork: rapid.SampledFrom([]int64{1, 1000, 1 << 30}).Draw(rt, "work")}
+				slot := &wasm.Slot{}
+				placers := [3]*wasm.Placer{placer(rt, old, config), placer(rt, module, config)}
+				config.Slot = slot
+				config.OnFault = func(f *wasm.Fault) { rt.Fatal(f) }
+				placers[2] = wasm.NewPlacer(config)
+				for _, p := range placers {
+					defer p.Close()
+				}
+				for range rapid.IntRange(1, 5).Draw(rt, "batches") {
+					var requests []placement.Request
+					for range rapid.IntRange(1, 6).Draw(rt, "requests") {
+						requests = append(requests, drawRequest(rt, ""))
+					}
+					fresh, err := wasm.LoadNative(c.program, wasm.Config{})
+					if err != nil {
+						rt.Fatal(err)
+					}
+					slot.Swap(fresh)
+					want := placers[2].Place(tables[2], requests)
+					fresh.Release()
+					for i, kind := range []string{"native", "guest"} {
+						if got := placers[i].Place(tables[i], requests); !reflect.DeepEqual(got, want) {
+							rt.Fatalf("%s: %+v\ngot  %+v\nwant %+v", kind, requests, got, want)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// recorder is a policy that takes the first hosts that fit and tells what the columns say after that.
+type recorder struct{ saw *[][2]int32 }
+
+func (p *recorder) Place(c *policy.Call) error {
+	t := c.Table()
+	for i := range c.Requests() {
+		r := &c.Requests()[i]
+		for row, n := 0, 0; row < t.Rows() && n < r.Count(); row++ {
+			for n < r.Count() && c.Take(r, row) {
+				n++
+			}
+		}
+	}
+	*p.saw = (*p.saw)[:0]
+	for row := range t.Rows() {
+		*p.saw = append(*p.saw, [2]int32{t.Leftover()[row], t.FreeShare()[row]})
+	}
+	return nil
+}
+
+// TestScores holds the score columns that the SDK computes of what a call took against those of the host table after it.
+func TestScores(t *testing.T) {
+	var saw [][2]int32
+	program, err := policy.New(policy.Info{Name: "recorder", Columns: []string{"leftover", "free_share"}}, &recorder{&saw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := native(t, program, wasm.Config{})
+	names := newNames(t, "licences")
+	rapid.Check(t, func(rt *rapid.T) {
+		var table *host.Table
+		drawTables(rt, names, &table)
+		p := placer(rt, v, wasm.PlacerConfig{Names: names, CallWork: 1 << 30})
+		defer p.Close()
+		for range 3 {
+			r := drawRequest(rt, "")
+			r.Gang = false
+			p.Place(table, []placement.Request{r})
+			for row, scores := range saw {
+				if int64(scores[0]) != table.Leftover()[row] || int64(scores[1]) != table.FreeShare()[row] {
+					rt.Fatalf("row %d: the policy saw %v, the table has %d and %d", row, scores, table.Leftover()[row], table.FreeShare()[row])
+				}
+			}
+		}
+	})
+}

@@ -43,6 +43,8 @@ type image struct {
 	mark    []uint64   // by row: the epoch in which it was last put into changed
 	all     bool       // everything changed
 	calls   int
+	mix     uint64 // version of the mix in b
+	mixSent bool   // and the guest has it
 }
 
 // column writes one column's cells.
@@ -349,6 +351,7 @@ func (m *image) reshape() {
 	m.measure()
 	if shifts != m.shifts {
 		m.header.Generation++
+		m.mix = 0 // needs have other units
 		for i := range m.layout.Entries {
 			if e := &m.layout.Entries[i]; ofKinds(e.ID) && e.ID < policyabi.ColumnInverse {
 				e.Shift = m.shifts[e.ID-firstOf(e.ID)]
@@ -408,6 +411,9 @@ func (m *image) send(in *Instance, restore []host.Row, used uint32) {
 		copy(arena, m.b[:used])
 	} else {
 		copy(arena, m.b[:m.header.Directory])
+		if !m.mixSent {
+			copy(arena[m.header.Mix:], m.b[m.header.Mix:m.header.Mix+m.header.MixCount*policyabi.MixBytes])
+		}
 		copy(arena[m.columnsEnd():], m.b[m.columnsEnd():used])
 		for _, row := range m.changed {
 			m.copyRow(arena, row)
@@ -416,6 +422,7 @@ func (m *image) send(in *Instance, restore []host.Row, used uint32) {
 			m.copyRow(arena, row)
 		}
 	}
+	m.mixSent = true
 	m.calls++
 	in.epoch = m.header.Epoch
 }

@@ -18,10 +18,17 @@ const (
 
 // mix is the work that was asked for lately, by class: what policies take for the work to come.
 type mix struct {
-	counts map[placement.ClassID]*mixEntry
-	total  int64
-	fresh  int64 // since it was told last
-	told   []byte
+	counts  map[placement.ClassID]*mixEntry
+	total   int64
+	fresh   int64 // since it was told last
+	told    []share
+	version uint64 // of told; 0: nothing was told yet
+}
+
+// share is a class with its part of the work.
+type share struct {
+	class  *placement.Class
+	weight float64
 }
 
 type mixEntry struct {
@@ -57,16 +64,23 @@ func (x *mix) halve() {
 	}
 }
 
-// encode writes the mix for an image and returns the number of entries. Small changes are not worth telling.
+// encode writes the mix for an image that does not have it yet and returns the number of entries. Small changes are not worth telling.
 func (x *mix) encode(m *image, b []byte) uint32 {
-	if x.told == nil || x.fresh >= max(mixStep, x.total/16) {
-		x.tell(m)
+	if x.version == 0 || x.fresh >= max(mixStep, x.total/16) {
+		x.tell()
 	}
-	return uint32(copy(b, x.told) / policyabi.MixBytes)
+	if m.mix != x.version {
+		m.mix, m.mixSent = x.version, false
+		for i := range x.told {
+			x.told[i].encode(m, b[i*policyabi.MixBytes:])
+		}
+	}
+	return uint32(len(x.told))
 }
 
-func (x *mix) tell(m *image) {
+func (x *mix) tell() {
 	x.fresh = 0
+	x.version++
 	entries := make([]*mixEntry, 0, len(x.counts))
 	for _, e := range x.counts {
 		entries = append(entries, e)
@@ -79,19 +93,24 @@ func (x *mix) tell(m *image) {
 	for _, e := range entries {
 		total += e.tasks
 	}
-	x.told = make([]byte, len(entries)*policyabi.MixBytes)
-	for i, e := range entries {
-		entry := policyabi.Mix{
-			Class: uint64(e.class.ID), Weight: float64(e.tasks) / float64(total), Share: int32(e.class.DeviceMilli()), Devices: int32(e.class.Devices()),
-		}
-		for k := range entry.Needs {
-			entry.Needs[k] = m.units(resource.Kind(k), e.class.Needs[k])
-		}
-		for _, name := range e.class.GPUModels {
-			if n, known := m.models[name]; known && n < 64 {
-				entry.Models |= 1 << n
-			}
-		}
-		entry.Encode(x.told[i*policyabi.MixBytes:])
+	x.told = x.told[:0]
+	for _, e := range entries {
+		x.told = append(x.told, share{e.class, float64(e.tasks) / float64(total)})
 	}
+}
+
+func (s *share) encode(m *image, b []byte) {
+	entry := policyabi.Mix{Class: uint64(s.class.ID), Weight: s.weight, Share: int32(s.class.DeviceMilli()), Devices: int32(s.class.Devices())}
+	for k := range entry.Needs {
+		entry.Needs[k] = m.units(resource.Kind(k), s.class.Needs[k])
+	}
+	for _, name := range s.class.GPUModels {
+		if n, known := m.models[name]; known && n < 64 {
+			entry.Models |= 1 << n
+		}
+	}
+	if len(s.class.GPUModels) > 0 && entry.Models == 0 {
+		entry.Models = 1 // no device is of model 0
+	}
+	entry.Encode(b)
 }

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -25,6 +24,9 @@ type Info struct {
 	Scratch, ScratchPerRow int
 }
 
+// wrong is an error about a policy. Package fmt would make modules twice as large.
+func (i *Info) wrong(text string) error { return errors.New("policy " + i.Name + ": " + text) }
+
 // Program is a policy that is ready to serve. It is immutable and may be shared.
 type Program struct {
 	capability policyabi.Capability
@@ -44,7 +46,7 @@ type field struct {
 func New(info Info, policy any) (*Program, error) {
 	v := reflect.ValueOf(policy)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
-		return nil, fmt.Errorf("policy %s: %T is no pointer to a struct", info.Name, policy)
+		return nil, info.wrong(reflect.TypeOf(policy).String() + " is no pointer to a struct")
 	}
 	p := &Program{prototype: reflect.New(v.Elem().Type()).Elem()}
 	p.prototype.Set(v.Elem())
@@ -54,16 +56,16 @@ func New(info Info, policy any) (*Program, error) {
 		Scratch: info.Scratch, ScratchPerRow: info.ScratchPerRow, SDK: sdkName,
 	}
 	if err := checkInterfaces(policy); err != nil {
-		return nil, fmt.Errorf("policy %s: %T %w", info.Name, policy, err)
+		return nil, info.wrong(v.Type().String() + " " + err.Error())
 	}
 	if err := p.want(info.Columns, policy); err != nil {
-		return nil, fmt.Errorf("policy %s: %w", info.Name, err)
+		return nil, info.wrong(err.Error())
 	}
 	if outside.Scan != nil {
 		c.Features = []string{policyabi.FeatureScan}
 	}
 	if err := p.readFields(); err != nil {
-		return nil, fmt.Errorf("policy %s: %w", info.Name, err)
+		return nil, info.wrong(err.Error())
 	}
 	section, err := c.Append(nil)
 	if err != nil {
@@ -166,7 +168,7 @@ func (p *Program) readFields() error {
 		v := policyabi.Value{Key: key}
 		switch f := p.prototype.Field(i); {
 		case !t.Field(i).IsExported():
-			return fmt.Errorf("field %s is configured and must be exported", t.Field(i).Name)
+			return errors.New("field " + t.Field(i).Name + " is configured and must be exported")
 		case f.Kind() == reflect.Bool:
 			v.Type, v.Bool = policyabi.Bool, f.Bool()
 		case f.Kind() == reflect.Int || f.Kind() == reflect.Int64:
@@ -176,7 +178,7 @@ func (p *Program) readFields() error {
 		case f.Kind() == reflect.String:
 			v.Type, v.Text = policyabi.Text, f.String()
 		default:
-			return fmt.Errorf("field %s is configured and a %s: it must be a bool, int, int64, float64 or string", t.Field(i).Name, f.Type())
+			return errors.New("field " + t.Field(i).Name + " is configured and a " + f.Type().String() + ": it must be a bool, int, int64, float64 or string")
 		}
 		p.capability.Config = append(p.capability.Config, v)
 		p.fields = append(p.fields, field{key, i})
@@ -204,7 +206,7 @@ func (p *Program) set(to reflect.Value, values policyabi.Config) error {
 			at.SetBool(v.Bool)
 		case policyabi.Int:
 			if at.OverflowInt(v.Int) {
-				return fmt.Errorf("configuration value %s: %d is too large", f.key, v.Int)
+				return errors.New("configuration value " + f.key + ": " + itoa(v.Int) + " is too large")
 			}
 			at.SetInt(v.Int)
 		case policyabi.Float:

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"encoding/binary"
-	"time"
 	"unsafe"
 
 	"github.com/paceline-sched/paceline/sdk/policy/internal/score"
@@ -236,8 +235,8 @@ func (t *Table) Scratch() []byte {
 // Seed is the call's own randomness.
 func (t *Table) Seed() uint64 { return t.header.Seed }
 
-// Now is the scheduler's time.
-func (t *Table) Now() time.Time { return time.UnixMilli(t.header.Time) }
+// Time is the scheduler's, in milliseconds since 1970 UTC.
+func (t *Table) Time() int64 { return t.header.Time }
 
 // Class is one class of the work that the scheduler expects.
 type Class struct {
