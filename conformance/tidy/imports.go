@@ -60,7 +60,7 @@ var packageRules = []packageRule{
 
 	{
 		"policies/rego",
-		[]string{"core/api/admit", "core/api/auth", "core/api/spec", "core/resource", "core/workload", "core/scheduler", "core/telemetry", "sdk/..."},
+		[]string{"core/api/admit", "core/api/auth", "core/api/spec", "core/resource", "core/workload", "core/scheduler", "core/telemetry", "policies/signature", "sdk/..."},
 		"judges jobs by rules; what is judged it is told, and what comes of it the edge does",
 	},
 
@@ -69,6 +69,8 @@ var packageRules = []packageRule{
 	{"hostmanagers/local/runner/...", []string{"core/driver", "core/resource", "core/workload", "hostmanagers/local/runner/..."}, "runs processes for every emulated cluster"},
 	{"hostmanagers/simulated", []string{"core/driver", "core/resource", "core/workload", "core/telemetry"}, "a driver knows the contract, not the scheduler or other drivers"},
 
+	{"policies/signature", nil, "a key signs bytes, whatever they are"},
+	{"policies/registry", []string{"core/...", "sdk/policyabi", "policies/wasm", "policies/wasm/kit", "policies/signature"}, "chooses which loaded version decides; the cell stores what it knows"},
 	{"policies/wasm", []string{"core/...", "sdk/...", "policies/wasm/..."}, "runs policies on a shard's table; knows no registry"},
 	{"policies/wasm/kit", []string{"core/...", "sdk/...", "policies/wasm", "policies/wasm/internal/assembler"}, "judges modules through the placer that serves with them"},
 	{"policies/builtin/...", []string{"sdk/policy/...", "policies/builtin"}, "is built into modules, so it may import what any author may"},

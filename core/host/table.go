@@ -56,6 +56,9 @@ type Table struct {
 	journal  Journal   // nil: nobody
 }
 
+// Names are those of the resources. They must not be changed by others than the table's owner.
+func (t *Table) Names() *resource.Names { return t.names }
+
 // New returns an empty table of at most maxRows hosts. names is read for messages, never changed.
 func New(names *resource.Names, maxRows int) *Table {
 	t := &Table{

@@ -128,7 +128,7 @@ const Place = "place"
 // The kinds of policies, and of jobs that have a default policy each.
 var (
 	Kinds    = []string{Place, "preempt", "quota", "route"}
-	JobKinds = []string{"batch", "stateless", "stateful", "daemon"}
+	JobKinds = []string{"batch", "service", "daemon"}
 )
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)

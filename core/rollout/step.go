@@ -305,7 +305,7 @@ func (s *step) retire(name string) error {
 
 func (s *step) setDefault(e SetDefault) error {
 	if !slices.Contains(JobKinds, e.JobKind) {
-		return refuse(scheduler.InvalidArgument, "job_kind", "use batch, stateless, stateful or daemon", "%q is no kind of jobs", clip(e.JobKind))
+		return refuse(scheduler.InvalidArgument, "job_kind", "use batch, service or daemon", "%q is no kind of jobs", clip(e.JobKind))
 	}
 	if !BuiltIn(e.Policy) {
 		switch p := s.book.Find(e.Policy); {

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"net/http"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,6 +30,7 @@ func NewMetrics(version string) *Metrics {
 	m.registerEngine()
 	m.registerCell()
 	m.registerRules()
+	m.registerPolicies()
 	return m
 }
 
@@ -196,6 +198,50 @@ func (m *Metrics) registerRules() {
 		bundles.WithLabelValues("active").Set(float64(r.Active))
 		bundles.WithLabelValues("shadow").Set(float64(r.Shadow))
 		bundles.WithLabelValues("broken").Set(float64(r.Broken))
+	}
+}
+
+func (m *Metrics) registerPolicies() {
+	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "paceline_policy_calls_total", Help: "Calls of policies that succeeded, by policy and stage.",
+	}, []string{"policy", "stage"})
+	placed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "paceline_policy_tasks_total", Help: "Tasks that policies found a host for; those of stage shadow were placed by another one.",
+	}, []string{"policy", "stage"})
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "paceline_policy_call_seconds", Help: "How long calls of policies took.", Buckets: secondsBuckets,
+	}, []string{"policy"})
+	faults := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "paceline_policy_faults_total", Help: "Calls and starts of policies that failed, by kind; the built-in policy served instead.",
+	}, []string{"policy", "fault"})
+	compared := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "paceline_policy_compared_tasks_total", Help: "Tasks for which a second policy was asked on the same table, by whether it agreed.",
+	}, []string{"policy", "stage", "agrees"})
+	moves := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "paceline_policy_moves_total", Help: "Versions of policies that came to a stage, and whether a gate brought them there.",
+	}, []string{"policy", "stage", "gate"})
+	force := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "paceline_policy_in_force", Help: "1 for each version of a policy that is in force.",
+	}, []string{"policy", "kind", "digest", "stage"})
+	m.registry.MustRegister(calls, placed, seconds, faults, compared, moves, force)
+	m.trace.PolicyCalled = func(c PolicyCall) {
+		calls.WithLabelValues(c.Policy, c.Stage).Inc()
+		placed.WithLabelValues(c.Policy, c.Stage).Add(float64(c.Placed))
+		seconds.WithLabelValues(c.Policy).Observe(c.Duration.Seconds())
+	}
+	m.trace.PolicyFaulted = func(f PolicyFault) { faults.WithLabelValues(f.Policy, f.Fault).Inc() }
+	m.trace.PolicyCompared = func(c PolicyComparison) {
+		compared.WithLabelValues(c.Policy, c.Stage, "yes").Add(float64(c.Tasks - c.Elsewhere))
+		compared.WithLabelValues(c.Policy, c.Stage, "no").Add(float64(c.Elsewhere))
+	}
+	m.trace.PolicyMoved = func(p PolicyMove) {
+		moves.WithLabelValues(p.Policy, p.Stage, strconv.FormatBool(p.Gate)).Inc()
+	}
+	m.trace.PoliciesInForce = func(list []PolicyInForce) {
+		force.Reset()
+		for _, p := range list {
+			force.WithLabelValues(p.Policy, p.Kind, p.Digest, p.Stage).Set(1)
+		}
 	}
 }
 

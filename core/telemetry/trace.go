@@ -25,7 +25,40 @@ type Trace struct {
 	Admitted func(Admission)
 	// RulesLoaded is called with what is in force whenever it changes.
 	RulesLoaded func(Rules)
+	// PolicyCalled is called after every call of a policy that succeeded, PolicyFaulted after one that did not.
+	PolicyCalled  func(PolicyCall)
+	PolicyFaulted func(PolicyFault)
+	// PolicyCompared is called when a policy's answer was compared with another's.
+	PolicyCompared func(PolicyComparison)
+	// PolicyMoved is called when a version of a policy came to another stage, PoliciesInForce with all that are in force then.
+	PolicyMoved     func(PolicyMove)
+	PoliciesInForce func([]PolicyInForce)
 }
+
+// PolicyCall is one call of a policy.
+type PolicyCall struct {
+	Policy, Stage string
+	Tasks, Placed int
+	Duration      time.Duration
+}
+
+// PolicyFault is one call of a policy that failed, or a start.
+type PolicyFault struct{ Policy, Fault string }
+
+// PolicyComparison is how two answers to one batch differ.
+type PolicyComparison struct {
+	Policy, Stage    string
+	Tasks, Elsewhere int
+}
+
+// PolicyMove is what became of a version of a policy.
+type PolicyMove struct {
+	Policy, Stage string
+	Gate          bool // nobody asked for it
+}
+
+// PolicyInForce is a version of a policy that is in force.
+type PolicyInForce struct{ Policy, Kind, Digest, Stage string }
 
 // Admission is one judgement of a job.
 type Admission struct {
@@ -99,6 +132,11 @@ func Join(traces ...*Trace) *Trace {
 		joined.CellSeen = both(joined.CellSeen, t.CellSeen)
 		joined.Admitted = both(joined.Admitted, t.Admitted)
 		joined.RulesLoaded = both(joined.RulesLoaded, t.RulesLoaded)
+		joined.PolicyCalled = both(joined.PolicyCalled, t.PolicyCalled)
+		joined.PolicyFaulted = both(joined.PolicyFaulted, t.PolicyFaulted)
+		joined.PolicyCompared = both(joined.PolicyCompared, t.PolicyCompared)
+		joined.PolicyMoved = both(joined.PolicyMoved, t.PolicyMoved)
+		joined.PoliciesInForce = both(joined.PoliciesInForce, t.PoliciesInForce)
 	}
 	return joined
 }
@@ -122,5 +160,7 @@ func (t *Trace) Complete() *Trace {
 		CallDone: func(Call) {}, CallStarted: func(string) {}, Panicked: func(string) {}, TokensLoaded: func(error) {}, StepDone: func(Step) {},
 		CommitDone: func(Commit) {}, WatchersChanged: func(int) {}, CellSeen: func(Cell) {},
 		Admitted: func(Admission) {}, RulesLoaded: func(Rules) {},
+		PolicyCalled: func(PolicyCall) {}, PolicyFaulted: func(PolicyFault) {}, PolicyCompared: func(PolicyComparison) {},
+		PolicyMoved: func(PolicyMove) {}, PoliciesInForce: func([]PolicyInForce) {},
 	})
 }

@@ -2,18 +2,17 @@ package rego
 
 import (
 	"crypto/ed25519"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 
 	"github.com/open-policy-agent/opa/v1/bundle"
 	"github.com/open-policy-agent/opa/v1/util"
+
+	"github.com/paceline-sched/paceline/policies/signature"
 )
 
 // SignaturesFile is the name of the file with a bundle's signature.
@@ -21,7 +20,7 @@ const SignaturesFile = ".signatures.json"
 
 // Sign returns the signatures file for a bundle's directory, under an Ed25519 private key in PEM that servers know as id.
 func Sign(dir fs.FS, key []byte, id string) ([]byte, error) {
-	private, err := signingKey(key)
+	private, err := signature.PrivateKey(key)
 	if err != nil {
 		return nil, err
 	}
@@ -73,20 +72,4 @@ func tokenText(head, body any) (string, error) {
 		return "", err
 	}
 	return base64.RawURLEncoding.EncodeToString(h) + "." + base64.RawURLEncoding.EncodeToString(b), nil
-}
-
-func signingKey(raw []byte) (ed25519.PrivateKey, error) {
-	block, _ := pem.Decode(raw)
-	if block == nil || block.Type != "PRIVATE KEY" {
-		return nil, errors.New("the key must be a PEM block of type PRIVATE KEY, as 'openssl genpkey -algorithm ed25519' writes it")
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		return nil, errors.New("the private key cannot be read") // what is wrong with it is nobody's business
-	}
-	private, ok := key.(ed25519.PrivateKey)
-	if !ok {
-		return nil, fmt.Errorf("a key of type %T is not taken here: use Ed25519, or sign with 'opa sign'", key)
-	}
-	return private, nil
 }

@@ -1,0 +1,188 @@
+package registry
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/rollout"
+	"github.com/paceline-sched/paceline/core/scheduler"
+	"github.com/paceline-sched/paceline/core/telemetry"
+	"github.com/paceline-sched/paceline/policies/wasm"
+	"github.com/paceline-sched/paceline/policies/wasm/kit"
+)
+
+// saveTimeout is how long an edit may take to become durable.
+const saveTimeout = 30 * time.Second
+
+// archiveBytes is how much of a module lies in one archive.
+const archiveBytes = 512 << 10
+
+// Push verifies a module and keeps it as a version of a policy. With kind "" it is of the first kind that the module names. It returns the version's digest.
+func (r *Registry) Push(ctx context.Context, by, policy, kind string, module, sign []byte) (rollout.Digest, error) {
+	digest := rollout.Digest(sha256.Sum256(module))
+	signer, err := r.signer(digest, sign)
+	if err != nil {
+		return digest, refuse(scheduler.FailedPrecondition, "signature", "", "the module is refused: %v", err)
+	}
+	capability, err := r.verify(ctx, module)
+	if err != nil {
+		return digest, err
+	}
+	if kind == "" {
+		kind = capability.kinds[0]
+	}
+	if !capability.has(kind) {
+		return digest, refuse(scheduler.InvalidArgument, "kind", "push it as what it is", "the module is of kind %s, not %s", strings.Join(capability.kinds, ", "), kind)
+	}
+	v := rollout.Version{Digest: digest, Size: len(module), Calls: capability.calls, Signature: sign, SignedBy: signer}
+	if signer == "" {
+		v.Signature = nil
+	}
+	var archives []scheduler.ArchiveRecord
+	for rest := module; len(rest) > 0; {
+		part := rest[:min(len(rest), archiveBytes)]
+		rest = rest[len(part):]
+		a := scheduler.ArchiveRecord{Digest: sha256.Sum256(part), Archive: part}
+		archives = append(archives, a)
+		v.Archives = append(v.Archives, a.Digest)
+	}
+	_, err = r.change(ctx, by, rollout.Push{Policy: policy, Kind: kind, Version: v}, archives)
+	return digest, err
+}
+
+// signer is the id of the key that signed a module; "" where no signature is wanted.
+func (r *Registry) signer(digest rollout.Digest, sign []byte) (string, error) {
+	if len(r.config.Keys) == 0 {
+		return "", nil
+	}
+	return r.config.Keys.Verify(digest, sign)
+}
+
+// capability is what a module says of itself.
+type capability struct {
+	calls string
+	kinds []string
+}
+
+func (c *capability) has(kind string) bool {
+	for _, k := range c.kinds {
+		if k == kind {
+			return true
+		}
+	}
+	return false
+}
+
+// verify has the kit judge a module.
+func (r *Registry) verify(ctx context.Context, module []byte) (*capability, error) {
+	checked, err := wasm.Check(module, r.config.Wasm.Limits)
+	if err != nil {
+		return nil, refuse(scheduler.InvalidArgument, "module", "'paceline policy verify' finds the same without a server", "the module is refused: %v", err)
+	}
+	report, err := kit.Run(ctx, module, r.config.Kit)
+	if err != nil {
+		return nil, err
+	}
+	if err := report.Err(); err != nil {
+		return nil, refuse(scheduler.InvalidArgument, "module", "'paceline policy verify' finds the same without a server", "the module is refused: %v", err)
+	}
+	c := &capability{calls: checked.Capability.Name}
+	if checked.Capability.Version != "" {
+		c.calls += " " + checked.Capability.Version
+	}
+	for _, k := range checked.Capability.Kinds {
+		c.kinds = append(c.kinds, k.String())
+	}
+	return c, nil
+}
+
+func refuse(kind scheduler.ErrorKind, field, hint, format string, args ...any) error {
+	return &scheduler.Error{Kind: kind, Field: field, Hint: hint, Message: fmt.Sprintf(format, args...)}
+}
+
+// Change takes in an event. When it returns without an error, what follows is durable and in force. A version that is to come into force and cannot be loaded is refused, and
+// nothing changes.
+func (r *Registry) Change(ctx context.Context, by string, event rollout.Event) ([]rollout.Moved, error) {
+	if _, ok := event.(rollout.Push); ok {
+		return nil, errors.New("a module is kept with Push")
+	}
+	return r.change(ctx, by, event, nil)
+}
+
+func (r *Registry) change(ctx context.Context, by string, event rollout.Event, archives []scheduler.ArchiveRecord) ([]rollout.Moved, error) {
+	r.edit.Lock()
+	defer r.edit.Unlock()
+	return r.apply(ctx, by, event, archives)
+}
+
+// apply is change; r.edit is held. A change by nobody is one by a gate, which goes into force before it is written down.
+func (r *Registry) apply(ctx context.Context, by string, event rollout.Event, archives []scheduler.ArchiveRecord) ([]rollout.Moved, error) {
+	before := r.Book()
+	next, moves, err := rollout.Step(before, r.now(), by, event)
+	if err != nil {
+		return nil, err
+	}
+	if _, isDefault := event.(rollout.SetDefault); len(moves) == 0 && !isDefault {
+		return nil, nil
+	}
+	if by == "" {
+		r.withdraw(moves)
+	} else if err := r.prepare(ctx, &next, event); err != nil {
+		return nil, err
+	}
+	err = r.save(ctx, by, &next, archives)
+	if err != nil && by != "" {
+		r.discardUnwanted(&before)
+		return nil, err
+	}
+	r.unsaved = err != nil // it is out of force nevertheless, and Run tries again
+	r.book.Store(&next)
+	r.tell(moves)
+	r.install(ctx)
+	return moves, err
+}
+
+// save makes a book durable.
+func (r *Registry) save(ctx context.Context, by string, book *rollout.Book, archives []scheduler.ArchiveRecord) error {
+	state, err := book.Encode()
+	if err != nil {
+		return fmt.Errorf("write down what is known of policies: %w", err)
+	}
+	if by == "" {
+		by = caller
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout) // half an edit is none, but who gives up waiting does not take it back
+	defer cancel()
+	answer, err := r.config.Store.Do(ctx, scheduler.Caller{Principal: by}, scheduler.EditPolicies{
+		State: state, Archives: book.Archives(), New: archives, ExpectedVersion: r.version,
+	})
+	switch {
+	case err != nil:
+		return err
+	case answer.Err != nil:
+		return answer.Err
+	}
+	r.version++
+	return nil
+}
+
+// tell logs and counts what became of versions.
+func (r *Registry) tell(moves []rollout.Moved) {
+	for _, m := range moves {
+		r.trace.PolicyMoved(telemetry.PolicyMove{Policy: m.Policy, Stage: string(m.To), Gate: m.By == ""})
+		level := slog.LevelInfo
+		if m.To == rollout.RolledBack {
+			level = slog.LevelError
+		}
+		r.log.Log(context.Background(), level, "policy moved", slog.String(telemetry.KeyPolicy, m.Policy), slog.String(telemetry.KeyDigest, m.Digest.Short()),
+			slog.String(telemetry.KeyState, string(m.To)), slog.String(telemetry.KeyPrincipal, m.By), slog.String(telemetry.KeyReason, m.Why))
+	}
+}
+
+// StartFuel is what coming up may use where versions are to be swapped under load: three times what a guest of the plain Go toolchain needs, some tens of milliseconds.
+const StartFuel = 1 << 26
