@@ -141,6 +141,24 @@ soak: ## long runs: properties with CHECKS cases each, kits ROUNDS times over, s
 	PACELINE_CRASHES=$(CRASHES) go test -count=1 -timeout 4h -run '^TestCrashes$$' -v ./cmd/paceline/e2e
 	PACELINE_OVERLOAD=full go test -count=1 -run '^TestOverload$$' -v ./cmd/paceline/e2e
 
+# What policies in other languages than Go are built with. What cannot be installed is said, and the tests that want it skip by name.
+ASSEMBLYSCRIPT := 0.28.20
+.PHONY: policy-tools
+policy-tools: ## install clang, rustc (Debian's) and the AssemblyScript compiler (below .tools), which the examples of policies are built with
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then
+	  for packages in 'clang lld wasi-libc' 'rustc libstd-rust-dev-wasm32 lld'; do
+	    dpkg -s $$packages >/dev/null 2>&1 || DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$packages || echo "not installed: $$packages"
+	  done
+	else
+	  echo "not Debian, or not root: install clang with lld, and rustc with the target wasm32-unknown-unknown, yourself"
+	fi
+	if ! command -v npm >/dev/null; then
+	  echo "not installed: assemblyscript, for want of npm"
+	elif ! grep -qs '"version": "$(ASSEMBLYSCRIPT)"' $(TOOLS)/assemblyscript/node_modules/assemblyscript/package.json; then
+	  mkdir -p $(TOOLS)/assemblyscript
+	  npm install --no-audit --no-fund --prefix $(TOOLS)/assemblyscript assemblyscript@$(ASSEMBLYSCRIPT) || echo "not installed: assemblyscript"
+	fi
+
 .PHONY: sim
 sim: ## replay one simulated cell from its seed, with a trace when it fails (SEED=42)
 	@mkdir -p $(OUT)/sim

@@ -44,7 +44,7 @@ func run() int {
 			DataDir: config.DataDir(os.Getenv), Version: buildVersion(), GOGC: os.Getenv("GOGC"),
 		}),
 		Rules:       cli.RulesTools{Pack: rules.Pack, Commands: rules.NewCommands()},
-		Policies:    policy.NewCommands(),
+		Policies:    policy.NewCommands(buildVersion()),
 		Simulations: []*cobra.Command{simpack.NewCommand(), simrun.NewCommand()},
 	}, os.Args[1:])
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 // TestScripts drives the whole binary as a user does: servers in the background, commands in front, real processes below.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	guests, err := filepath.Abs("../../policies/wasm/testdata/guests")
+	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,13 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", env.WorkDir)
-			env.Setenv("GUESTS", guests)
+			env.Setenv("ROOT", root)
+			env.Setenv("GUESTS", filepath.Join(root, "policies", "wasm", "testdata", "guests"))
+			for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOFLAGS"} { // what is built here is built once
+				if value, err := exec.Command("go", "env", name).Output(); err == nil {
+					env.Setenv(name, strings.TrimSpace(string(value)))
+				}
+			}
 			env.Setenv("PACELINE_DATA", filepath.Join(env.WorkDir, "data"))
 			return nil
 		},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/paceline-sched/paceline/policies/wasm/fuel"
 	"github.com/paceline-sched/paceline/sdk/policyabi"
+	"github.com/tetratelabs/wazero"
 )
 
 // Describe asks a module that has no custom section yet what it would say there: it runs policyabi.ExportDescribe in the sandbox, within the fuel of coming up. That is how
@@ -38,7 +39,8 @@ func Describe(ctx context.Context, binary []byte, limits Limits) ([]byte, error)
 	}
 	v := &Version{module: m, config: Config{Limits: limits}, limits: limits, closed: make(chan struct{})}
 	defer v.close()
-	if err := v.compile(ctx); err != nil {
+	// It runs once and does little: interpreted it is done before a compiler would be.
+	if err := v.compileWith(ctx, wazero.NewRuntimeConfigInterpreter().WithMemoryLimitPages(limits.MemoryPages)); err != nil {
 		return bad(FaultCompile, err)
 	}
 	return v.describe()

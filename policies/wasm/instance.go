@@ -224,6 +224,14 @@ func (in *Instance) used(fuel int64) int64 {
 	return fuel - int64(in.tank.Get())
 }
 
+// size is the bytes of the instance's memory; of a native policy's, its arena.
+func (in *Instance) size() int {
+	if in.native != nil {
+		return len(in.room)
+	}
+	return int(in.memory.Size())
+}
+
 // shortly keeps the reason of a trap and leaves out the stack, which has a line for each of a guest's frames.
 func shortly(err error) error {
 	text := err.Error()

@@ -236,7 +236,7 @@ func (p *Placer) round(t *host.Table, items []item) *Fault {
 	if p.config.OnCall != nil {
 		p.config.OnCall(Call{
 			Digest: p.version.module.Digest, Requests: n, Tasks: c.tasks, Placed: placed, Fuel: fuel, Used: p.instance.used(fuel), Took: took,
-			Memory: int(p.instance.memory.Size()), Results: m.results(p.instance, count),
+			Memory: p.instance.size(), Results: m.results(p.instance, count),
 		})
 	}
 	return nil

@@ -90,7 +90,11 @@ func runtimeConfig(limits Limits, cache wazero.CompilationCache) wazero.RuntimeC
 }
 
 func (v *Version) compile(ctx context.Context) error {
-	v.runtime = wazero.NewRuntimeWithConfig(ctx, runtimeConfig(v.limits, v.cache))
+	return v.compileWith(ctx, runtimeConfig(v.limits, v.cache))
+}
+
+func (v *Version) compileWith(ctx context.Context, config wazero.RuntimeConfig) error {
+	v.runtime = wazero.NewRuntimeWithConfig(ctx, config)
 	hosts := map[string]wazero.HostModuleBuilder{}
 	seen := map[[2]string]bool{}
 	for _, im := range v.module.imports {

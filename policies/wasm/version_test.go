@@ -284,19 +284,23 @@ func TestGuestsAreTheirSource(t *testing.T) {
 	if version, err := exec.CommandContext(t.Context(), clang, "--version").Output(); err != nil || !strings.Contains(string(version), "version 14.") {
 		t.Skipf("another clang than the one that made the guests: %s", version)
 	}
-	for _, name := range []string{"bestfit", "trio"} {
-		out := filepath.Join(t.TempDir(), name+".wasm")
-		cmd := exec.CommandContext(t.Context(), clang, "--target=wasm32", "-nostdlib", "-O3", "-msimd128", "-mbulk-memory", "-Wall", "-Wextra", "-Werror",
-			"-Wl,--no-entry", "-Wl,-z,stack-size=65536", "-o", out, filepath.Join("testdata", "guests", name+".c"))
-		if text, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, text)
+	examples := filepath.Join("..", "..", "examples", "policies")
+	for name, source := range map[string]string{"bestfit": filepath.Join(examples, "best-fit", "policy.c"), "trio": filepath.Join("testdata", "guests", "trio.c")} {
+		object, out := filepath.Join(t.TempDir(), name+".o"), filepath.Join(t.TempDir(), name+".wasm")
+		for _, arguments := range [][]string{
+			{"-O3", "-msimd128", "-mbulk-memory", "-Wall", "-Wextra", "-Werror", "-I", filepath.Join("..", "..", "sdk", "guest", "c"), "-c", "-o", object, source},
+			{"-nostdlib", "-Wl,--no-entry", "-Wl,-z,stack-size=65536", "-Wl,--strip-all", "-o", out, object},
+		} {
+			if text, err := exec.CommandContext(t.Context(), clang, append([]string{"--target=wasm32"}, arguments...)...).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, text)
+			}
 		}
 		built, err := os.ReadFile(out)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if string(built) != string(guest(t, name)) {
-			t.Errorf("testdata/guests/%s.wasm is not what its source makes: copy %s over it", name, out)
+			t.Errorf("testdata/guests/%s.wasm is not what %s makes: build it anew with paceline policy build %s --out policies/wasm/testdata/guests/%s.wasm", name, source, filepath.Dir(source), name)
 		}
 	}
 }

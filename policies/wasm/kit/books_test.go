@@ -79,12 +79,12 @@ func TestTrailsTellInstancesApart(t *testing.T) {
 	var one, other player
 	record(&one, &wasm.Call{Used: 7, Results: []byte{1}})
 	record(&other, &wasm.Call{Used: 7, Results: []byte{1}})
-	if j.alike(&s, &one, &other); j.different != "" {
+	if j.same(&s, &one, &other); j.different != "" {
 		t.Error("equal trails are told apart")
 	}
 	record(&one, &wasm.Call{Used: 8})
 	record(&other, &wasm.Call{Used: 9})
-	if j.alike(&s, &one, &other); j.different != "here" {
+	if j.same(&s, &one, &other); j.different != "here" {
 		t.Error("other fuel went unnoticed")
 	}
 }

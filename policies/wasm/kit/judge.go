@@ -107,7 +107,7 @@ func (j *judge) round(s *scene, round int) (int, string) {
 	first, second := j.newPlayer(s, record), j.newPlayer(s, record)
 	defer first.placer.Close()
 	defer second.placer.Close()
-	st := stage{scene: s, draw: d, books: newBooks(), tables: []*host.Table{first.table, second.table, newTable()}}
+	st := stage{scene: s, draw: d, books: newBooks(), tables: append(alike(first, second), newTable())}
 	if why := st.raise(); why != "" {
 		return 0, why
 	}
@@ -135,7 +135,7 @@ func (j *judge) round(s *scene, round int) (int, string) {
 			return 0, why
 		}
 		second.placer.Place(second.table, requests)
-		if why := j.alike(s, first, second); why != "" {
+		if why := j.same(s, first, second); why != "" {
 			return 0, why
 		}
 		for _, r := range native.Place(st.tables[2], requests) {
@@ -149,8 +149,8 @@ func (j *judge) round(s *scene, round int) (int, string) {
 	return tasks, ""
 }
 
-// alike compares the trails of two instances that were asked the same.
-func (j *judge) alike(s *scene, first, second *player) string {
+// same compares the trails of two instances that were asked the same.
+func (j *judge) same(s *scene, first, second *player) string {
 	if second.fault != nil {
 		return "a second instance: " + second.fault.Error()
 	}
@@ -195,6 +195,15 @@ func (j *judge) conclude() {
 	} else {
 		j.report.add("places", Passed, "%d tasks; the scheduler's own best fit %d", j.placed, j.native)
 	}
+}
+
+// alike are the tables of players, to be filled alike.
+func alike(players ...*player) []*host.Table {
+	var tables []*host.Table
+	for _, p := range players {
+		tables = append(tables, p.table)
+	}
+	return tables
 }
 
 // stage is a scene's tables, alike, and the books.

@@ -62,7 +62,7 @@ var scenes = []scene{
 	{name: "GPUs", hosts: few, batches: 4, host: withDevices, task: wantsDevices, change: true},
 	{name: "named resources", hosts: few, batches: 3, host: withLicences, task: wantsLicences},
 	{name: "large quantities", hosts: few, batches: 2, host: large},
-	{name: "a full-sized table", once: true, hosts: fixed(policyabi.MaxRows), batches: 2},
+	{name: "a full-sized table", once: true, hosts: fixed(policyabi.MaxRows), batches: 2, work: 1}, // as many rows as a call may have to look at
 }
 
 func hostID(i int) workload.HostID {

@@ -19,9 +19,9 @@ import (
 	"github.com/paceline-sched/paceline/sdk/policyabi"
 )
 
-// NewCommands returns the verbs that need no server.
-func NewCommands() []*cobra.Command {
-	return []*cobra.Command{newInspectCommand(), newVerifyCommand(), newBenchCommand()}
+// NewCommands returns the verbs that need no server. version is this binary's, "" for an unknown one.
+func NewCommands(version string) []*cobra.Command {
+	return []*cobra.Command{newNewCommand(version), newBuildCommand(), newTestCommand(), newInspectCommand(), newVerifyCommand(), newBenchCommand()}
 }
 
 // mistakeError tells the command line that the user has to mend something.

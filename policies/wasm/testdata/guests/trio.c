@@ -5,7 +5,7 @@
 CAPABILITY(LINE("name trio-c") LINE("version 1.0.0") LINE("abi 1.0") LINE("kinds preempt quota route")
 	LINE("columns parent reservation.* limit.* share.* demand.* entitlement.* capacity.* placeable price"));
 
-enum { PARENT = 513, RESERVATION = 528, LIMIT = 544, SHARE = 560, DEMAND = 576, ENTITLEMENT = 608, CAPACITY = 624, PLACEABLE = 641, PRICE = 643, KINDS = 16, ROWS = 16384 };
+enum { ROWS = 16384 };
 
 static i64 left[ROWS]; // what a pool may still hand to its children
 static u32 order[ROWS];
