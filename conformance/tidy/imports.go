@@ -21,7 +21,7 @@ type packageRule struct {
 // any run be recorded, replayed and simulated.
 var pureSet = []string{
 	"core/resource", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/shard",
-	"core/preemption", "core/disruption", "core/estimate", "core/lifecycle", "core/usage", "core/scheduler", "core/rollout",
+	"core/preemption", "core/fragment", "core/disruption", "core/estimate", "core/lifecycle", "core/usage", "core/scheduler", "core/rollout",
 	"federation/directory", "federation/router",
 }
 
@@ -32,6 +32,7 @@ var packageRules = []packageRule{
 	{"core/respool", []string{"core/resource", "core/workload"}, "entitlement is arithmetic over the tree, not over hosts or jobs"},
 	{"core/admission", []string{"core/resource", "core/workload", "core/respool"}, "queues spend entitlement; they never see a host"},
 	{"core/placement", []string{"core/resource", "core/workload", "core/host"}, "places a batch on one table; never asks a pool or a queue"},
+	{"core/fragment", []string{"core/resource", "core/workload", "core/host", "core/placement"}, "a measure of one table; it places nothing"},
 	{"core/disruption", []string{"core/workload"}, "budgets follow from counts by run state alone"},
 	{"core/preemption", []string{"core/resource", "core/workload", "core/host", "core/placement"}, "searches one table for victims; who may be one it is told"},
 	{"core/driver", []string{"core/resource", "core/workload"}, "the contract of clusters speaks of runs and hosts only"},
@@ -86,7 +87,7 @@ var packageRules = []packageRule{
 	{"cmd/paceline/internal/server", []string{"core/...", "policies/...", "federation/...", "hostmanagers/...", "sdk/...", "cmd/paceline/internal/..."}, "all wiring is here"},
 	{"cmd/paceline/internal/policy", []string{"core/host", "core/placement", "core/resource", "core/workload", "policies/wasm", "policies/wasm/kit", "sdk/guest", "sdk/policyabi"}, "makes and judges policies as a server would, without one"},
 	{"cmd/paceline/internal/rules", []string{"core/api/admit", "core/api/auth", "core/api/spec", "core/resource", "core/respool", "core/scheduler", "policies/rego", "sdk/...", "cmd/paceline/internal/jobfile"}, "judges jobs as a server would, without one"},
-	{"cmd/paceline/internal/simpack", []string{"core/resource", "core/workload", "core/host", "core/placement", "cmd/paceline/internal/tracefile"}, "an experiment on the real placement"},
+	{"cmd/paceline/internal/simpack", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/fragment", "cmd/paceline/internal/tracefile"}, "an experiment on the real placement"},
 	{"cmd/paceline/internal/simrun", []string{"core/resource", "core/workload", "core/respool", "core/placement", "core/driver", "core/shard", "core/estimate", "core/scheduler", "core/preemption", "hostmanagers/simulated", "cmd/paceline/internal/tracefile"}, "an experiment on a real cell without engine and store"},
 	{"cmd/paceline/internal/...", []string{"sdk/...", "cmd/paceline/internal/..."}, "verbs speak to servers through the public API, as any user's program does"},
 

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/paceline-sched/paceline/core/fragment"
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
@@ -199,6 +200,15 @@ func (w *trace) table() (*host.Table, error) {
 	return table, nil
 }
 
+// mix is what a task to come is drawn from: the trace.
+func (w *trace) mix() *fragment.Measure {
+	var m fragment.Measure
+	for i := range w.shapes {
+		m.Add(w.shapes[i].class, w.shapes[i].weight)
+	}
+	return &m
+}
+
 // repeat places the tasks of one seed until the demand is reached, and measures at each level on the way.
 func (w *trace) repeat(seed int64, report *Report, allocated, fragmented *series) error {
 	table, err := w.table()
@@ -208,7 +218,7 @@ func (w *trace) repeat(seed int64, report *Report, allocated, fragmented *series
 	native := placement.NewNative()
 	placed, demand := int64(0), int64(0)
 	level := 0
-	var lost losses
+	mix := w.mix()
 	for _, s := range w.draw(seed) {
 		if demand >= w.target {
 			break
@@ -223,7 +233,7 @@ func (w *trace) repeat(seed int64, report *Report, allocated, fragmented *series
 		}
 		for level < len(allocated.levels) && demand >= int64(allocated.levels[level])*w.capacity/100 {
 			allocated.add(level, percent(placed, w.capacity))
-			fragmented.add(level, 100*w.fragmentation(table, &lost)/float64(w.capacity))
+			fragmented.add(level, 100*mix.Of(table)/float64(w.capacity))
 			level++
 		}
 	}
