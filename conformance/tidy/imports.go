@@ -72,6 +72,7 @@ var packageRules = []packageRule{
 
 	{"policies/signature", nil, "a key signs bytes, whatever they are"},
 	{"policies/registry", []string{"core/...", "sdk/policyabi", "policies/wasm", "policies/wasm/kit", "policies/signature"}, "chooses which loaded version decides; the cell stores what it knows"},
+	{"policies/decision", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/fragment", "core/shard", "core/telemetry"}, "records any placer; knows none by name"},
 	{"policies/wasm", []string{"core/...", "sdk/...", "policies/wasm/..."}, "runs policies on a shard's table; knows no registry"},
 	{"policies/wasm/kit", []string{"core/...", "sdk/...", "policies/wasm", "policies/wasm/internal/assembler"}, "judges modules through the placer that serves with them"},
 	{"policies/builtin/...", []string{"sdk/policy/...", "policies/builtin"}, "is built into modules, so it may import what any author may"},

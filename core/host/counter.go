@@ -59,7 +59,7 @@ func (c *Counter) add(row Row, n int32) {
 // Counter returns the counter of a selector over a topology attribute; workload.TopologyHost makes every host its own domain. The first call
 // counts what the table holds: O(hosts + occupants). At most MaxCounters are kept.
 func (t *Table) Counter(s Selector, topology string) *Counter {
-	key := counterKey{job: s.Job, labels: s.Labels.canonical(), topology: topology}
+	key := counterKey{job: s.Job, labels: s.Labels.Canonical(), topology: topology}
 	t.counterUse++
 	if c := t.counters[key]; c != nil {
 		c.used = t.counterUse

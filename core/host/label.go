@@ -66,7 +66,8 @@ func (l *LabelSet) All() iter.Seq2[string, string] {
 	}
 }
 
-func (l *LabelSet) canonical() string {
+// Canonical is a string that equal sets have alike, and others have not.
+func (l *LabelSet) Canonical() string {
 	if l == nil {
 		return ""
 	}

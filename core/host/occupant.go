@@ -119,7 +119,7 @@ func (o *Occupant) check() error {
 }
 
 func (o *Occupant) groupKey() groupKey {
-	return groupKey{job: o.Job, exclusive: o.Exclusive, labels: o.Labels.canonical()}
+	return groupKey{job: o.Job, exclusive: o.Exclusive, labels: o.Labels.Canonical()}
 }
 
 // move adds sign times an occupant's needs to the free columns and device lanes.

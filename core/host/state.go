@@ -110,7 +110,7 @@ func compareResidents(a, b ResidentState) int {
 		}
 		return 0
 	}
-	return cmp.Or(bytes.Compare(a.Job[:], b.Job[:]), cmp.Compare(exclusive(&a), exclusive(&b)), cmp.Compare(a.Labels.canonical(), b.Labels.canonical()))
+	return cmp.Or(bytes.Compare(a.Job[:], b.Job[:]), cmp.Compare(exclusive(&a), exclusive(&b)), cmp.Compare(a.Labels.Canonical(), b.Labels.Canonical()))
 }
 
 // Restore makes a table of a State, which may come from a file: it fails on one that no table can have.
@@ -276,7 +276,7 @@ func (t *Table) restoreOccupants(row Row, s *RowState) error {
 	t.portsFree[row] = t.ports[row].free()
 	for i := range s.Residents {
 		r := &s.Residents[i]
-		key := groupKey{job: r.Job, exclusive: r.Exclusive, labels: r.Labels.canonical()}
+		key := groupKey{job: r.Job, exclusive: r.Exclusive, labels: r.Labels.Canonical()}
 		g, known := t.groupIndex[key]
 		if !known {
 			g = t.newGroup(key, r.Labels)

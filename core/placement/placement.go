@@ -50,7 +50,8 @@ import (
 
 // Placer places batches.
 type Placer interface {
-	// Place serves the requests in order, each to the end, and takes the room it finds in the table. Result i answers request i.
+	// Place serves the requests in order, each to the end, and takes the room it finds in the table. Result i answers request i. The results
+	// may be kept: neither the placer nor its caller changes them afterwards.
 	Place(t *host.Table, requests []Request) []Result
 }
 

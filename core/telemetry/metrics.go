@@ -31,6 +31,7 @@ func NewMetrics(version string) *Metrics {
 	m.registerCell()
 	m.registerRules()
 	m.registerPolicies()
+	m.registerDecisions()
 	return m
 }
 
@@ -242,6 +243,22 @@ func (m *Metrics) registerPolicies() {
 		for _, p := range list {
 			force.WithLabelValues(p.Policy, p.Kind, p.Digest, p.Stage).Set(1)
 		}
+	}
+}
+
+func (m *Metrics) registerDecisions() {
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		m.registry.MustRegister(c)
+		return c
+	}
+	recorded := counter("paceline_decisions_recorded_total", "Batches of placement written to the log of decisions.")
+	dropped := counter("paceline_decisions_dropped_total", "Batches that are missing in it: its writer lagged or failed.")
+	bytes := counter("paceline_decision_log_bytes_total", "Bytes written to it.")
+	m.trace.DecisionsRecorded = func(d Decisions) {
+		recorded.Add(float64(d.Records))
+		dropped.Add(float64(d.Dropped))
+		bytes.Add(float64(d.Bytes))
 	}
 }
 

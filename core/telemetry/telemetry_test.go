@@ -25,6 +25,7 @@ func TestMetricsFollowTrace(t *testing.T) {
 		{Pool: "/prod", Reason: "entitlement", Instances: 12}, {Reason: "queue", Instances: 3},
 	}})
 	trace.TokensLoaded(errors.New("mode"))
+	trace.DecisionsRecorded(telemetry.Decisions{Records: 5, Dropped: 2, Bytes: 77})
 
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -37,6 +38,9 @@ func TestMetricsFollowTrace(t *testing.T) {
 		`paceline_revision 7`,
 		`paceline_capacity{resource="cpu_milli"} 4000`,
 		`paceline_token_loads_total{result="error"} 1`,
+		`paceline_decisions_recorded_total 5`,
+		`paceline_decisions_dropped_total 2`,
+		`paceline_decision_log_bytes_total 77`,
 		`paceline_waiting_instances{pool="/prod",reason="entitlement"} 12`,
 		`paceline_waiting_instances{pool="others",reason="queue"} 3`,
 	} {

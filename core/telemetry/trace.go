@@ -33,6 +33,15 @@ type Trace struct {
 	// PolicyMoved is called when a version of a policy came to another stage, PoliciesInForce with all that are in force then.
 	PolicyMoved     func(PolicyMove)
 	PoliciesInForce func([]PolicyInForce)
+	// DecisionsRecorded is called with what was added to the log of decisions since it was called last. It may be called from several goroutines.
+	DecisionsRecorded func(Decisions)
+}
+
+// Decisions are batches of placement on their way to the log of decisions.
+type Decisions struct {
+	Records uint64 // written
+	Dropped uint64 // not recorded: the writer lagged or failed
+	Bytes   uint64
 }
 
 // PolicyCall is one call of a policy.
@@ -137,6 +146,7 @@ func Join(traces ...*Trace) *Trace {
 		joined.PolicyCompared = both(joined.PolicyCompared, t.PolicyCompared)
 		joined.PolicyMoved = both(joined.PolicyMoved, t.PolicyMoved)
 		joined.PoliciesInForce = both(joined.PoliciesInForce, t.PoliciesInForce)
+		joined.DecisionsRecorded = both(joined.DecisionsRecorded, t.DecisionsRecorded)
 	}
 	return joined
 }
@@ -161,6 +171,6 @@ func (t *Trace) Complete() *Trace {
 		CommitDone: func(Commit) {}, WatchersChanged: func(int) {}, CellSeen: func(Cell) {},
 		Admitted: func(Admission) {}, RulesLoaded: func(Rules) {},
 		PolicyCalled: func(PolicyCall) {}, PolicyFaulted: func(PolicyFault) {}, PolicyCompared: func(PolicyComparison) {},
-		PolicyMoved: func(PolicyMove) {}, PoliciesInForce: func([]PolicyInForce) {},
+		PolicyMoved: func(PolicyMove) {}, PoliciesInForce: func([]PolicyInForce) {}, DecisionsRecorded: func(Decisions) {},
 	})
 }
