@@ -64,6 +64,15 @@ var rules = map[string]rule{
 	pacelinev1connect.AdmissionServiceGetBundleProcedure:     {auth.Operator, everywhere},
 	pacelinev1connect.AdmissionServiceListDecisionsProcedure: {auth.Operator, everywhere},
 
+	// Policies place the work of the whole cell, and what their authors wrote is not everybody's.
+	pacelinev1connect.PolicyServicePushPolicyProcedure:       {auth.Admin, everywhere},
+	pacelinev1connect.PolicyServiceMovePolicyProcedure:       {auth.Admin, everywhere},
+	pacelinev1connect.PolicyServiceRollBackPolicyProcedure:   {auth.Admin, everywhere},
+	pacelinev1connect.PolicyServiceRetirePolicyProcedure:     {auth.Admin, everywhere},
+	pacelinev1connect.PolicyServiceSetDefaultPolicyProcedure: {auth.Admin, everywhere},
+	pacelinev1connect.PolicyServiceListPoliciesProcedure:     {auth.Viewer, somewhere},
+	pacelinev1connect.PolicyServiceGetPolicyProcedure:        {auth.Operator, everywhere},
+
 	// Hosts belong to no pool: whoever may see anything sees them, as placement is explained in terms of them.
 	pacelinev1connect.HostServiceListHostsProcedure:   {auth.Viewer, somewhere},
 	pacelinev1connect.HostServiceGetHostProcedure:     {auth.Viewer, somewhere},

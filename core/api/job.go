@@ -281,8 +281,10 @@ func (s *jobService) DeleteJob(ctx context.Context, request *connect.Request[pac
 
 func (s *jobService) ExplainJob(ctx context.Context, request *connect.Request[pacelinev1.ExplainJobRequest]) (*connect.Response[pacelinev1.ExplainJobResponse], error) {
 	var why scheduler.Explanation
+	policy := ""
 	job, err := s.cell.job(ctx, request.Msg.GetJob(), func(r scheduler.Reader, v scheduler.JobView) {
 		why, _ = r.Explain(v.ID)
+		policy = r.PlacementPolicy(&v)
 	})
 	if err != nil {
 		return nil, err
@@ -297,6 +299,9 @@ func (s *jobService) ExplainJob(ctx context.Context, request *connect.Request[pa
 		return nil, err
 	default:
 		why.Notes = append(why.Notes, fmt.Sprintf("a cluster did not answer within %v, so what would let it start is not told", scheduler.PlanTimeout))
+	}
+	if note := s.cell.defaultServes(policy); note != "" {
+		why.Notes = append(why.Notes, note)
 	}
 	return connect.NewResponse(&pacelinev1.ExplainJobResponse{Explanation: explanationToWire(&why, job.names)}), nil
 }

@@ -119,6 +119,7 @@ func (s *Server) routes(e *edge, parts Parts) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(pacelinev1connect.NewJobServiceHandler(&jobService{c}, options...))
 	mux.Handle(pacelinev1connect.NewAdmissionServiceHandler(&admissionService{c}, options...))
+	mux.Handle(pacelinev1connect.NewPolicyServiceHandler(&policyService{c}, options...))
 	small := append(options[:len(options):len(options)], connect.WithReadMaxBytes(maxSmallBytes))
 	streams := append(small[:len(small):len(small)], connect.WithCompressMinBytes(math.MaxInt))
 	mux.Handle(pacelinev1connect.NewTaskServiceHandler(&taskService{c}, streams...))
@@ -143,7 +144,7 @@ func (s *Server) routes(e *edge, parts Parts) http.Handler {
 var serviceNames = []string{
 	pacelinev1connect.JobServiceName, pacelinev1connect.TaskServiceName, pacelinev1connect.PoolServiceName, pacelinev1connect.UsageServiceName,
 	pacelinev1connect.HostServiceName, pacelinev1connect.EventServiceName, pacelinev1connect.AdminServiceName,
-	pacelinev1connect.AdmissionServiceName,
+	pacelinev1connect.AdmissionServiceName, pacelinev1connect.PolicyServiceName,
 }
 
 // health says whether the cell answers.

@@ -16,7 +16,8 @@ type (
 		Digest Digest
 		Tally  Tally
 		Tasks  int64 // placed
-		Nanos  int64 // in calls
+		Calls  int64 // of it, trials included
+		Nanos  int64 // in these
 	}
 
 	// Serving is what placed last under a policy's name in a shard.

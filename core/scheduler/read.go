@@ -134,6 +134,14 @@ func (r Reader) Tasks(id workload.JobID, from uint32, limit int, filter TaskFilt
 	return page, -1
 }
 
+// PlacementPolicy is the policy that a job's tasks are placed by: its own, or that of its pool; "": the cell's default.
+func (r Reader) PlacementPolicy(j *JobView) string {
+	if own := j.Spec.Placement.Strategy; own != "" {
+		return string(own)
+	}
+	return r.s.pools.PlacementPolicy(j.Spec.Pool)
+}
+
 // Pool finds a pool by path; "/" is the cell.
 func (r Reader) Pool(path string) (PoolView, bool) {
 	id, ok := r.s.pools.Lookup(path)

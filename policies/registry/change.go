@@ -39,6 +39,9 @@ func (r *Registry) Push(ctx context.Context, by, policy, kind string, module, si
 	if !capability.has(kind) {
 		return digest, refuse(scheduler.InvalidArgument, "kind", "push it as what it is", "the module is of kind %s, not %s", strings.Join(capability.kinds, ", "), kind)
 	}
+	if signer == "" {
+		r.log.Warn("a policy is accepted without a signature: this server has no trusted keys for policies", slog.String(telemetry.KeyPolicy, policy), slog.String(telemetry.KeyDigest, digest.Short()))
+	}
 	v := rollout.Version{Digest: digest, Size: len(module), Calls: capability.calls, Signature: sign, SignedBy: signer}
 	if signer == "" {
 		v.Signature = nil

@@ -27,7 +27,7 @@ func (r *Registry) Report() rollout.Report {
 			if v == nil {
 				continue
 			}
-			fare := rollout.Fare{Policy: p.Name, Digest: v.digest, Tally: v.seen(), Tasks: int64(v.counts.Tasks.Load()), Nanos: int64(v.counts.Nanos.Load())} //nolint:gosec // counts of a process's life
+			fare := rollout.Fare{Policy: p.Name, Digest: v.digest, Tally: v.seen(), Tasks: int64(v.counts.Tasks.Load()), Calls: int64(v.counts.Calls.Load()), Nanos: int64(v.counts.Nanos.Load())} //nolint:gosec // counts of a process's life
 			out.Fares = append(out.Fares, fare)
 			if n := fare.Tally.Failed; n > 0 {
 				out.Warnings = append(out.Warnings, fmt.Sprintf("policy %s: version %s (%s) failed %d times, the last time: %s", p.Name, v.digest.Short(), v.stage, n, fare.Tally.Faults[len(fare.Tally.Faults)-1].Text))

@@ -33,6 +33,7 @@ type Client struct {
 	Tasks     pacelinev1connect.TaskServiceClient
 	Pools     pacelinev1connect.PoolServiceClient
 	Admission pacelinev1connect.AdmissionServiceClient
+	Policies  pacelinev1connect.PolicyServiceClient
 	Usage     pacelinev1connect.UsageServiceClient
 	Hosts     pacelinev1connect.HostServiceClient
 	Events    pacelinev1connect.EventServiceClient
@@ -182,6 +183,7 @@ func New(address string, options ...Option) (*Client, error) {
 	c.Tasks = pacelinev1connect.NewTaskServiceClient(s.httpClient, c.address, opts...)
 	c.Pools = pacelinev1connect.NewPoolServiceClient(s.httpClient, c.address, opts...)
 	c.Admission = pacelinev1connect.NewAdmissionServiceClient(s.httpClient, c.address, opts...)
+	c.Policies = pacelinev1connect.NewPolicyServiceClient(s.httpClient, c.address, opts...)
 	c.Usage = pacelinev1connect.NewUsageServiceClient(s.httpClient, c.address, opts...)
 	c.Hosts = pacelinev1connect.NewHostServiceClient(s.httpClient, c.address, opts...)
 	c.Events = pacelinev1connect.NewEventServiceClient(s.httpClient, c.address, opts...)

@@ -1,13 +1,483 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/paceline-sched/paceline/cmd/paceline/internal/output"
+	"github.com/paceline-sched/paceline/sdk/client"
+	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
+)
 
 const policyHelp = `Policies decide where tasks go. They are WebAssembly modules, in any language that compiles to it; what they say to the scheduler, and it to
 them, is in docs/policy-abi.md.
 
-The verbs here need no server: what passes verify is what a server takes.`
+A server keeps versions of a policy under their digest. A version is pushed, watched in shadow, tried as a canary and activated; one that
+fails, is slow or leaves tasks without a host is rolled back by itself. Whatever a policy does, tasks are placed: by the built-in policy where
+it does not. A job chooses its policy by placement.strategy, a pool by placement_policy, and a cell has a default for each kind of job.
+
+inspect, verify, bench and sign need no server: what passes verify is what a server takes.`
 
 func (a *app) policyCommand() *cobra.Command {
 	adopt(a.Policies)
-	return noun("policy", "Make, judge and measure policies of placement", policyHelp, a.Policies...)
+	verbs := []*cobra.Command{
+		a.policyPush(), a.policyList(), a.policyGet(), a.policyShadow(), a.policyCanary(), a.policyActivate(), a.policyRollback(), a.policyRetire(),
+		a.policyDefault(),
+	}
+	return noun("policy", "Make, judge and measure policies of placement, and bring them into force", policyHelp, append(verbs, a.Policies...)...)
+}
+
+func (a *app) policyPush() *cobra.Command {
+	var kind, signature string
+	cmd := &cobra.Command{
+		Use:   "push NAME FILE",
+		Short: "Keep a version of a policy",
+		Long: `Push a module. The server checks it, brings it up and tries it on tables of its own first, and refuses what fails there. It decides nothing
+until it is activated. A signature is read from FILE.sig when there is one; a server with --policy-keys wants one.`,
+		Example: `  paceline policy push tight tight.wasm
+  paceline policy shadow tight`,
+		Args: args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			module, err := os.ReadFile(given[1])
+			if err != nil {
+				return &failure{code: ExitUsage, err: fmt.Errorf("read the module: %w", err)}
+			}
+			request := &pacelinev1.PushPolicyRequest{Name: given[0], Kind: kind, Module: module}
+			path := first(signature, given[1]+".sig")
+			if request.Signature, err = os.ReadFile(path); err != nil && (signature != "" || !os.IsNotExist(err)) {
+				return &failure{code: ExitUsage, err: fmt.Errorf("read the signature: %w", err)}
+			}
+			return a.withBundles(func(p *output.Printer, c *client.Client) error {
+				answer, err := call(cmd.Context(), c.Policies.PushPolicy, request)
+				if err != nil {
+					return err
+				}
+				return a.tellStage(p, answer.GetPolicy(), answer.GetDigest())
+			})
+		},
+	}
+	cmd.Flags().StringVar(&kind, "kind", "", "place, preempt, quota or route (default: the first that the module names)")
+	cmd.Flags().StringVar(&signature, "signature", "", "file with the module's signature (default: FILE.sig, if it is there)")
+	return cmd
+}
+
+// tellStage says where a version stands now.
+func (a *app) tellStage(p *output.Printer, policy *pacelinev1.Policy, digest string) error {
+	if !p.Format.ForPeople() {
+		return output.One(p, policy, policyColumns(a.Now()))
+	}
+	for _, v := range policy.GetVersions() {
+		if v.GetDigest() == digest {
+			a.say("policy %s: version %s is %s", policy.GetName(), shortDigest(digest), stageText(v))
+		}
+	}
+	return nil
+}
+
+func stageText(v *pacelinev1.PolicyVersion) string {
+	s := output.Enum(v.GetStage())
+	switch {
+	case v.GetScope().GetPool() != "":
+		s += " for pool " + v.GetScope().GetPool()
+	case v.GetScope().GetPercent() > 0:
+		s += fmt.Sprintf(" for %d%% of the classes", v.GetScope().GetPercent())
+	}
+	return s
+}
+
+// gateFlags are what may roll a version back.
+type gateFlags struct {
+	strikes, slow, unplaced, divergence int32
+	slowCall                            time.Duration
+}
+
+func (g *gateFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.Int32Var(&g.strikes, "max-faults", 0, "faults within 10 min that roll it back; -1: never (default 3)")
+	f.DurationVar(&g.slowCall, "slow-call", 0, "how long a call may take (default 10ms)")
+	f.Int32Var(&g.slow, "max-slow", 0, "calls in 1000 that may take longer; -1: all (default 100)")
+	f.Int32Var(&g.unplaced, "max-unplaced", 0, "tasks in 1000 that it may leave without a host where there is room; -1: all (default 20)")
+	f.Int32Var(&g.divergence, "max-divergence", 0, "tasks in 1000 that it may place elsewhere (default: all)")
+}
+
+func (g *gateFlags) gates() *pacelinev1.PolicyGates {
+	out := &pacelinev1.PolicyGates{Strikes: g.strikes, SlowPermille: g.slow, UnplacedPermille: g.unplaced, DivergencePermille: g.divergence}
+	if g.slowCall != 0 {
+		out.SlowCall = durationpb.New(g.slowCall)
+	}
+	return out
+}
+
+// policyMove is a verb that brings a version to a stage.
+func (a *app) policyMove(cmd *cobra.Command, stage pacelinev1.PolicyStage, scope func() *pacelinev1.PolicyScope) *cobra.Command {
+	gates := &gateFlags{}
+	gates.add(cmd)
+	cmd.Long += "\n\nDIGEST is the beginning of the version's; without it the newest version is taken. What breaks a gate is rolled back by itself, and 'policy get' says why."
+	cmd.Args = args(cobra.RangeArgs(1, 2))
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		request := &pacelinev1.MovePolicyRequest{Name: given[0], Stage: stage, Gates: gates.gates()}
+		if scope != nil {
+			request.Scope = scope()
+		}
+		if len(given) > 1 {
+			request.Digest = given[1]
+		}
+		return a.withBundles(func(p *output.Printer, c *client.Client) error {
+			answer, err := call(cmd.Context(), c.Policies.MovePolicy, request)
+			if err != nil {
+				return err
+			}
+			return a.tellStage(p, answer.GetPolicy(), answer.GetDigest())
+		})
+	}
+	return cmd
+}
+
+func (a *app) policyShadow() *cobra.Command {
+	return a.policyMove(&cobra.Command{
+		Use:   "shadow NAME [DIGEST]",
+		Short: "Watch a version without letting it decide",
+		Long: `Ask a version, too, what it would do with the work of its name, on the same hosts, and count how that differs from what is done. Asking takes
+some hundredths of the time at most, so of much work it is a sample.`,
+		Example: `  paceline policy shadow tight
+  paceline policy list`,
+	}, pacelinev1.PolicyStage_POLICY_STAGE_SHADOW, nil)
+}
+
+func (a *app) policyCanary() *cobra.Command {
+	var pool string
+	var percent uint32
+	cmd := &cobra.Command{
+		Use:   "canary NAME [DIGEST]",
+		Short: "Let a version decide for a part of the work",
+		Long:  `Let a version decide for the work of a pool and those below it, or for a share of the classes of tasks, the same ones everywhere.`,
+		Example: `  paceline policy canary tight --percent 5
+  paceline policy canary tight --pool /dev --max-divergence 200`,
+	}
+	a.policyMove(cmd, pacelinev1.PolicyStage_POLICY_STAGE_CANARY, func() *pacelinev1.PolicyScope {
+		return &pacelinev1.PolicyScope{Pool: pool, Percent: percent}
+	})
+	cmd.Flags().StringVar(&pool, "pool", "", "path of the pool whose work it decides for")
+	cmd.Flags().Uint32Var(&percent, "percent", 0, "share of the classes that it decides for")
+	cmd.MarkFlagsMutuallyExclusive("pool", "percent")
+	cmd.MarkFlagsOneRequired("pool", "percent")
+	return cmd
+}
+
+func (a *app) policyActivate() *cobra.Command {
+	return a.policyMove(&cobra.Command{
+		Use:   "activate NAME [DIGEST]",
+		Short: "Let a version decide",
+		Long: `Let a version decide for all the work of its name, in place of the one before. It is in force when the command returns; what is placed already
+stays where it is. A former version is activated in the same way.`,
+		Example: `  paceline policy activate tight
+  paceline policy activate tight 3f9a`,
+	}, pacelinev1.PolicyStage_POLICY_STAGE_ACTIVE, nil)
+}
+
+func (a *app) policyRollback() *cobra.Command {
+	var why string
+	cmd := &cobra.Command{
+		Use:   "rollback NAME",
+		Short: "Take a version out of force",
+		Long: `Take the version in shadow or canary out of force or, when there is none, the active one: then the one that was active before is again, unless it
+was rolled back itself, and else the default places the work.`,
+		Example: `  paceline policy rollback tight --why "leaves GPUs idle"`,
+		Args:    args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return a.withBundles(func(p *output.Printer, c *client.Client) error {
+				answer, err := call(cmd.Context(), c.Policies.RollBackPolicy, &pacelinev1.RollBackPolicyRequest{Name: given[0], Why: why})
+				if err != nil {
+					return err
+				}
+				return a.tellForce(p, answer.GetPolicy())
+			})
+		},
+	}
+	cmd.Flags().StringVar(&why, "why", "", "a note for the policy's story")
+	return cmd
+}
+
+func (a *app) policyRetire() *cobra.Command {
+	return &cobra.Command{
+		Use:   "retire NAME",
+		Short: "Take a policy out of force",
+		Long: `Take all versions of a policy out of force. Jobs and pools that name it are placed by the default, which job explain says; new ones that name it
+are refused. Its versions are kept.`,
+		Example: `  paceline policy retire tight`,
+		Args:    args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return a.withBundles(func(p *output.Printer, c *client.Client) error {
+				answer, err := call(cmd.Context(), c.Policies.RetirePolicy, &pacelinev1.RetirePolicyRequest{Name: given[0]})
+				if err != nil {
+					return err
+				}
+				return a.tellForce(p, answer.GetPolicy())
+			})
+		},
+	}
+}
+
+// tellForce says what of a policy is in force.
+func (a *app) tellForce(p *output.Printer, policy *pacelinev1.Policy) error {
+	if !p.Format.ForPeople() {
+		return output.One(p, policy, policyColumns(a.Now()))
+	}
+	for _, v := range versionsInForce(policy) {
+		a.say("policy %s: version %s is %s", policy.GetName(), shortDigest(v.GetDigest()), stageText(v))
+	}
+	if len(versionsInForce(policy)) == 0 {
+		a.say("policy %s: no version is in force", policy.GetName())
+	}
+	return nil
+}
+
+func (a *app) policyDefault() *cobra.Command {
+	var kind string
+	cmd := &cobra.Command{
+		Use:   "default NAME",
+		Short: "Choose who places jobs that choose nothing themselves",
+		Long: `Choose the policy that places jobs of a kind where neither they nor their pools choose one: best-fit, pack, spread, or one with an active version.
+It counts for whatever is placed from then on.`,
+		Example: `  paceline policy default tight --kind batch
+  paceline policy default best-fit --kind service`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return a.withBundles(func(_ *output.Printer, c *client.Client) error {
+				if _, err := call(cmd.Context(), c.Policies.SetDefaultPolicy, &pacelinev1.SetDefaultPolicyRequest{JobKind: kind, Name: given[0]}); err != nil {
+					return err
+				}
+				a.say("policy %s places %s jobs where nothing else is chosen", given[0], kind)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&kind, "kind", "", "batch, service or daemon")
+	must(cmd.MarkFlagRequired("kind"))
+	must(cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions([]cobra.Completion{"batch", "service", "daemon"}, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+func (a *app) policyList() *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List policies with what is in force and how it fares",
+		Long: `List every policy with its versions in force. CALLS and FAULTS are counted since the version came to its stage, or the server started. ELSEWHERE is
+the share of compared tasks that it places on other hosts than whoever would decide without it, and UNPLACED the share that it leaves without a
+host of those that the other one places. SHARDS is how many placed with it last. What somebody should look at is told below.`,
+		Example: `  paceline policy list
+  paceline policy list -o wide`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withBundles(func(p *output.Printer, c *client.Client) error {
+				answer, err := call(cmd.Context(), c.Policies.ListPolicies, &pacelinev1.ListPoliciesRequest{})
+				if err != nil {
+					return err
+				}
+				if !p.Format.ForPeople() {
+					return output.List(p, answer.GetPolicies(), policyColumns(a.Now()), func(list []*pacelinev1.Policy) proto.Message {
+						return &pacelinev1.ListPoliciesResponse{Policies: list, Warnings: answer.GetWarnings()}
+					})
+				}
+				if err := output.List(p, byForce(answer.GetPolicies()), policyColumns(a.Now()), nil); err != nil {
+					return err
+				}
+				a.warn(answer.GetWarnings())
+				return nil
+			})
+		},
+	}
+}
+
+// warn tells what somebody should look at.
+func (a *app) warn(warnings []string) {
+	for _, w := range warnings {
+		fmt.Fprintln(a.Err, "warning: "+w)
+	}
+}
+
+func versionsInForce(policy *pacelinev1.Policy) (list []*pacelinev1.PolicyVersion) {
+	for _, v := range policy.GetVersions() {
+		switch v.GetStage() {
+		case pacelinev1.PolicyStage_POLICY_STAGE_ACTIVE, pacelinev1.PolicyStage_POLICY_STAGE_CANARY, pacelinev1.PolicyStage_POLICY_STAGE_SHADOW:
+			list = append(list, v)
+		default:
+		}
+	}
+	return list
+}
+
+// byForce has a row for each version in force, or for the newest when none is.
+func byForce(policies []*pacelinev1.Policy) (rows []*pacelinev1.Policy) {
+	for _, p := range policies {
+		list := versionsInForce(p)
+		if len(list) == 0 {
+			list = p.GetVersions()[:min(1, len(p.GetVersions()))]
+		}
+		if len(list) == 0 {
+			rows = append(rows, p)
+		}
+		for _, v := range list {
+			rows = append(rows, withVersion(p, v))
+		}
+	}
+	return rows
+}
+
+func withVersion(p *pacelinev1.Policy, v *pacelinev1.PolicyVersion) *pacelinev1.Policy {
+	return &pacelinev1.Policy{
+		Name: p.GetName(), Kind: p.GetKind(), BuiltIn: p.GetBuiltIn(), DefaultFor: p.GetDefaultFor(), Serving: p.GetServing(), Versions: []*pacelinev1.PolicyVersion{v},
+	}
+}
+
+func policyColumns(now time.Time) output.Columns[*pacelinev1.Policy] {
+	type policy = *pacelinev1.Policy
+	type v = *pacelinev1.PolicyVersion
+	version := func(show func(v) string) func(policy) string {
+		return func(p policy) string {
+			if len(p.GetVersions()) == 0 {
+				return output.Dash
+			}
+			return output.OrDash(show(p.GetVersions()[0]))
+		}
+	}
+	fare := func(show func(*pacelinev1.PolicyFare) string) func(policy) string {
+		return version(func(v v) string {
+			if v.GetFare() == nil {
+				return ""
+			}
+			return show(v.GetFare())
+		})
+	}
+	stage := func(p policy) string {
+		if p.GetBuiltIn() {
+			return "built-in"
+		}
+		return version(func(v v) string { return output.Enum(v.GetStage()) })(p)
+	}
+	return output.Columns[policy]{
+		Name: policy.GetName,
+		Columns: []output.Column[policy]{
+			{Header: "POLICY", Value: policy.GetName},
+			{Header: "KIND", Value: policy.GetKind},
+			{Header: "STAGE", Value: stage},
+			{Header: "DIGEST", Value: version(func(v v) string { return shortDigest(v.GetDigest()) })},
+			{Header: "SINCE", Value: version(func(v v) string { return output.Age(now, v.GetSince()) })},
+			{Header: "CALLS", Value: fare(func(f *pacelinev1.PolicyFare) string { return number(f.GetCalls()) })},
+			{Header: "FAULTS", Value: fare(func(f *pacelinev1.PolicyFare) string { return number(f.GetFaults()) })},
+			{Header: "ELSEWHERE", Value: fare(func(f *pacelinev1.PolicyFare) string { return share(f.GetElsewhere(), f.GetCompared()) })},
+			{Header: "UNPLACED", Value: fare(func(f *pacelinev1.PolicyFare) string {
+				return share(f.GetReference()-min(f.GetPlaced(), f.GetReference()), f.GetReference())
+			})},
+			{Header: "SHARDS", Value: shardsText},
+			{Header: "DEFAULT FOR", Value: func(p policy) string { return output.OrDash(strings.Join(p.GetDefaultFor(), ",")) }},
+			{Header: "CANARY", Wide: true, Value: version(func(v v) string {
+				if v.GetScope() == nil {
+					return ""
+				}
+				return strings.TrimPrefix(stageText(v), "canary for ")
+			})},
+			{Header: "CALL TIME", Wide: true, Value: fare(func(f *pacelinev1.PolicyFare) string { return f.GetCallTime().AsDuration().String() })},
+			{Header: "TASKS", Wide: true, Value: fare(func(f *pacelinev1.PolicyFare) string { return number(f.GetTasks()) })},
+			{Header: "LEFTOVER", Wide: true, Value: fare(func(f *pacelinev1.PolicyFare) string { return fmt.Sprintf("%+.1f", f.GetLeftoverPermille()) })},
+			{Header: "CALLS ITSELF", Wide: true, Value: version(v.GetCallsItself)},
+			{Header: "SIGNED BY", Wide: true, Value: version(v.GetSignedBy)},
+			{Header: "BY", Wide: true, Value: version(v.GetBy)},
+			{Header: "WHY", Wide: true, Value: version(v.GetWhy)},
+		},
+	}
+}
+
+// share is a part as a percentage.
+func share(part, all uint64) string {
+	if all == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(all))
+}
+
+// shardsText is how many shards placed with the version last, of those that placed anything under the name.
+func shardsText(p *pacelinev1.Policy) string {
+	if len(p.GetVersions()) == 0 || len(p.GetServing()) == 0 {
+		return output.Dash
+	}
+	n := 0
+	for _, s := range p.GetServing() {
+		if s.GetDigest() == p.GetVersions()[0].GetDigest() {
+			n++
+		}
+	}
+	return fmt.Sprintf("%d/%d", n, len(p.GetServing()))
+}
+
+func (a *app) policyGet() *cobra.Command {
+	var file, digest string
+	cmd := &cobra.Command{
+		Use:   "get NAME",
+		Short: "Show a policy with its story, or fetch a module",
+		Long:  `Show the versions that are kept of a policy, newest first, what places with them in each shard, and what became of them and why. With --module a version is written to a file.`,
+		Example: `  paceline policy get tight
+  paceline policy get tight --digest 3f9a --module tight.wasm`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return a.withBundles(func(p *output.Printer, c *client.Client) error {
+				answer, err := call(cmd.Context(), c.Policies.GetPolicy, &pacelinev1.GetPolicyRequest{Name: given[0], Digest: digest, Module: file != ""})
+				switch {
+				case err != nil:
+					return err
+				case file != "":
+					if err := os.WriteFile(file, answer.GetModule(), 0o600); err != nil {
+						return &failure{code: ExitUsage, err: fmt.Errorf("write the module: %w", err)}
+					}
+					a.say("policy %s: version %s is in %s", given[0], shortDigest(answer.GetDigest()), file)
+					return nil
+				case !p.Format.ForPeople():
+					return output.One(p, answer.GetPolicy(), policyColumns(a.Now()))
+				}
+				return a.describePolicy(p, answer)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&file, "module", "", "write the version's module here")
+	cmd.Flags().StringVar(&digest, "digest", "", "beginning of the version's digest (default: the newest)")
+	return cmd
+}
+
+func (a *app) describePolicy(p *output.Printer, answer *pacelinev1.GetPolicyResponse) error {
+	policy := answer.GetPolicy()
+	var rows []*pacelinev1.Policy
+	for _, v := range policy.GetVersions() {
+		rows = append(rows, withVersion(policy, v))
+	}
+	if len(rows) == 0 {
+		rows = append(rows, policy)
+	}
+	if err := output.List(p, rows, policyColumns(a.Now()), nil); err != nil {
+		return err
+	}
+	serving := [][]string{{"SHARD", "DIGEST", "LAST"}}
+	for _, s := range policy.GetServing() {
+		serving = append(serving, []string{s.GetShard(), first(shortDigest(s.GetDigest()), "default"), a.since(s.GetTime())})
+	}
+	if err := table(p, "Placed with, by shard:", serving); err != nil {
+		return err
+	}
+	story := [][]string{{"TIME", "DIGEST", "FROM", "TO", "BY", "WHY"}}
+	for _, m := range policy.GetStory() {
+		story = append(story, []string{
+			output.Clock(a.Now(), m.GetTime()), shortDigest(m.GetDigest()), output.Enum(m.GetFrom()), output.Enum(m.GetTo()), first(m.GetBy(), "a gate"), output.OrDash(m.GetWhy()),
+		})
+	}
+	if err := table(p, "Story, newest first:", story); err != nil {
+		return err
+	}
+	a.warn(answer.GetWarnings())
+	return nil
 }

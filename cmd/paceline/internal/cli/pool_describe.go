@@ -26,6 +26,7 @@ func (a *app) describePool(p *output.Printer, pool *pacelinev1.Pool) error {
 	if percent := spec.GetRevocablePercent(); percent > 0 {
 		f.add("Revocable work", "at most %d%% of the cell's slack", percent)
 	}
+	f.add("Placement", "%s", spec.GetPlacementPolicy())
 	f.add("Jobs", "%d, %d waiting", pool.GetJobs(), pool.GetWaiting())
 	f.add("Version", "%d", pool.GetVersion())
 	f.add("Made", "%s", a.since(pool.GetCreateTime()))

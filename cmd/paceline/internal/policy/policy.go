@@ -21,7 +21,7 @@ import (
 
 // NewCommands returns the verbs that need no server. version is this binary's, "" for an unknown one.
 func NewCommands(version string) []*cobra.Command {
-	return []*cobra.Command{newNewCommand(version), newBuildCommand(), newTestCommand(), newInspectCommand(), newVerifyCommand(), newBenchCommand()}
+	return []*cobra.Command{newNewCommand(version), newBuildCommand(), newTestCommand(), newInspectCommand(), newVerifyCommand(), newBenchCommand(), newSignCommand()}
 }
 
 // mistakeError tells the command line that the user has to mend something.

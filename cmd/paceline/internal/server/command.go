@@ -21,9 +21,9 @@ type Defaults struct {
 	GOGC            string // as the environment has it
 }
 
-// NewCommands returns `dev` and `server`.
+// NewCommands returns `dev`, `server`, and what a server starts by itself.
 func NewCommands(d Defaults) []*cobra.Command {
-	return []*cobra.Command{newDevCommand(d), newServerCommand(d)}
+	return []*cobra.Command{newDevCommand(d), newServerCommand(d), newCompileCommand()}
 }
 
 // options are flags before they become a Config.
@@ -99,6 +99,7 @@ func (o *options) common(cmd *cobra.Command, d Defaults) {
 	f.IntVar(&o.config.MaxConnections, "max-connections", 0, "connections open at once (default: half of the limit of open files, at most 16384)")
 	f.StringVar(&o.config.AdmissionDir, "admission-dir", "", "directory of bundles of admission rules, taken up as they change; see also 'paceline admission'")
 	f.StringVar(&o.config.AdmissionKeys, "admission-keys", "", "directory of public keys (ID.pem), of which one must have signed each bundle of admission rules")
+	f.StringVar(&o.config.PolicyKeys, "policy-keys", "", "directory of public keys (ID.pem, Ed25519), of which one must have signed each policy")
 	f.IntVar(&o.gcPercent, "gc-percent", 0, "garbage that may gather in memory, in percent of what is in use; less costs processor time (default: GOGC, or 50)")
 	f.StringVar(&o.logFormat, "log-format", "text", "form of the log on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "info", "least level that is logged: debug, info, warn or error")
@@ -127,7 +128,7 @@ func (o *options) run(cmd *cobra.Command, d Defaults) error {
 	if err := limitGarbage(o.gcPercent, d.GOGC); err != nil {
 		return err
 	}
-	o.config.Log, o.config.Version, o.config.Commit = log, d.Version, d.Commit
+	o.config.Log, o.config.Version, o.config.Commit, o.config.Compile = log, d.Version, d.Commit, compileByItself
 	var readyErr error
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()

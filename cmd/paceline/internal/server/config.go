@@ -1,10 +1,12 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -54,6 +56,11 @@ type Config struct {
 	AdmissionDir string
 	// AdmissionKeys is a directory of public keys, ID.pem each, of which one must have signed every bundle. Default: bundles need no signature.
 	AdmissionKeys string
+
+	// PolicyKeys is a directory of public keys, ID.pem each, of which one must have signed every policy. Default: policies need no signature.
+	PolicyKeys string
+	// Compile makes the process that compiles policies, see wasm.Compiler. Default: this process does.
+	Compile func(ctx context.Context, cache string) *exec.Cmd
 
 	Local     LocalConfig
 	Simulated SimulatedConfig

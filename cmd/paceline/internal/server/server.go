@@ -25,6 +25,7 @@ import (
 	"github.com/paceline-sched/paceline/core/telemetry"
 	"github.com/paceline-sched/paceline/hostmanagers/local"
 	"github.com/paceline-sched/paceline/hostmanagers/simulated"
+	"github.com/paceline-sched/paceline/policies/registry"
 	"github.com/paceline-sched/paceline/policies/rego"
 
 	shardruntime "github.com/paceline-sched/paceline/hostmanagers/shard"
@@ -56,6 +57,10 @@ func Run(ctx context.Context, config Config) (err error) {
 	if err != nil {
 		return &MistakeError{err}
 	}
+	keysOfPolicies, err := config.policyKeys()
+	if err != nil {
+		return &MistakeError{err}
+	}
 	if err := os.MkdirAll(config.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
@@ -70,7 +75,9 @@ func Run(ctx context.Context, config Config) (err error) {
 	if err != nil {
 		return err
 	}
-	front, err := config.front(cell, judge, metrics)
+	policies := config.registry(cell, keysOfPolicies, metrics.Trace())
+	defer policies.Close()
+	front, err := config.front(cell, judge, policies, metrics)
 	if err != nil {
 		return err
 	}
@@ -101,12 +108,13 @@ type door struct {
 	server   *api.Server
 	listener net.Listener
 	judge    *rego.Judge
+	policies *registry.Registry
 }
 
 // front opens the door before anything runs behind it, so that a taken port is found out at once.
-func (c *Config) front(cell *engine.Engine, judge *rego.Judge, metrics *telemetry.Metrics) (*door, error) {
+func (c *Config) front(cell *engine.Engine, judge *rego.Judge, policies *registry.Registry, metrics *telemetry.Metrics) (*door, error) {
 	front, err := api.NewServer(c.api(), api.Parts{
-		Engine: cell, Judge: judge, Metrics: metrics, Trace: metrics.Trace(), Log: c.Log.With(telemetry.KeyComponent, "api"),
+		Engine: cell, Judge: judge, Policies: policies, Metrics: metrics, Trace: metrics.Trace(), Log: c.Log.With(telemetry.KeyComponent, "api"),
 	})
 	if err != nil {
 		return nil, err
@@ -115,7 +123,7 @@ func (c *Config) front(cell *engine.Engine, judge *rego.Judge, metrics *telemetr
 	if err != nil {
 		return nil, err
 	}
-	return &door{server: front, listener: listener, judge: judge}, nil
+	return &door{server: front, listener: listener, judge: judge, policies: policies}, nil
 }
 
 func (c *Config) roles() []string {
@@ -145,13 +153,19 @@ func (c *Config) serve(ctx context.Context, cell *engine.Engine, members []membe
 		stopFront()
 	})
 	shardsDone.Go(func() { door.judge.Run(shardCtx) })
-	for _, m := range members {
-		shardsDone.Go(func() { m.run(shardCtx, cell, c.Log) })
+	frontErr := door.policies.Open(frontCtx) // before anything is placed
+	if frontErr == nil {
+		shardsDone.Go(func() { door.policies.Run(shardCtx) })
+		for _, m := range members {
+			shardsDone.Go(func() { m.run(shardCtx, cell, door.policies, c.Log) })
+		}
+		if c.Started != nil {
+			c.Started(door.listener.Addr().String())
+		}
+		frontErr = door.server.Serve(frontCtx, door.listener)
+	} else if frontErr = errors.Join(frontErr, door.listener.Close()); frontCtx.Err() != nil { // told to stop, or the engine tells why
+		frontErr = nil
 	}
-	if c.Started != nil {
-		c.Started(door.listener.Addr().String())
-	}
-	frontErr := door.server.Serve(frontCtx, door.listener)
 	stopEngine()
 	engineDone.Wait()
 	stopShards()
@@ -220,11 +234,11 @@ func (c *Config) simulatedHosts() ([]driver.Host, error) {
 }
 
 // run keeps a shard at work on the cluster until ctx ends; a driver that cannot start is tried again.
-func (m *member) run(ctx context.Context, cell *engine.Engine, log *slog.Logger) {
+func (m *member) run(ctx context.Context, cell *engine.Engine, policies *registry.Registry, log *slog.Logger) {
 	delay := firstRetry
 	for {
 		began := time.Now()
-		err := m.once(ctx, cell, log)
+		err := m.once(ctx, cell, policies, log)
 		if ctx.Err() != nil {
 			return
 		}
@@ -241,13 +255,16 @@ func (m *member) run(ctx context.Context, cell *engine.Engine, log *slog.Logger)
 	}
 }
 
-func (m *member) once(ctx context.Context, cell *engine.Engine, log *slog.Logger) error {
+func (m *member) once(ctx context.Context, cell *engine.Engine, policies *registry.Registry, log *slog.Logger) error {
 	d, err := m.driver()
 	if err != nil {
 		return err
 	}
+	id := fmt.Sprintf("%s/%d", m.cluster, m.shard)
+	placers := policies.Source(id)
+	defer placers.Close()
 	r, err := shardruntime.New(shardruntime.Config{
-		Machine: shard.Config{ID: shard.ID(fmt.Sprintf("%s/%d", m.cluster, m.shard)), Cluster: m.cluster}, Driver: d, Core: cell,
+		Machine: shard.Config{ID: shard.ID(id), Cluster: m.cluster, Placers: placers}, Driver: d, Core: cell,
 		Log: log.With(telemetry.KeyComponent, "shard"),
 	})
 	if err != nil {

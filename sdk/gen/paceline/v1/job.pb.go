@@ -663,7 +663,7 @@ type Explanation struct {
 	Remedies []*Remedy `protobuf:"bytes,8,rep,name=remedies,proto3" json:"remedies,omitempty"`
 	// When the work that stands in the pool's queue will start.
 	Estimate *StartEstimate `protobuf:"bytes,9,opt,name=estimate,proto3" json:"estimate,omitempty"`
-	// What was not looked at this time, and why, in sentences for people.
+	// What else is worth knowing, such as what was not looked at this time, in sentences for people.
 	Notes         []string `protobuf:"bytes,40,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
