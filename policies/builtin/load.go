@@ -37,39 +37,32 @@ func (p *loadAware) Start() error {
 	return nil
 }
 
-// Costs implements policy.BlockScorer: the weighted mean of the load, and the load of the kind that has most on top of the scale where that makes a host hot.
+// Costs implements policy.BlockScorer: the weighted mean of the load, and the load of a kind once more where that makes a host hot.
 func (p *loadAware) Costs(t *policy.Table, r *policy.Request, rows []int32, costs []int64) {
 	clear(costs)
-	kinds := [...]struct {
-		kind   policy.Kind
-		weight int64
-	}{{policy.CPU, p.CPU}, {policy.Memory, p.Memory}}
-	for _, k := range kinds {
-		if k.weight == 0 {
-			continue
-		}
-		free, total, usage := t.Free(k.kind), t.Total(k.kind), t.Usage(k.kind)
-		if free == nil || total == nil {
-			continue
-		}
-		need := r.Need(k.kind)
-		for i, row := range rows {
-			load := p.load(int64(total[row])-int64(free[row])+need, int64(total[row]), usage, row)
-			if costs[i] += k.weight * load / (p.CPU + p.Memory); load > p.Hot*policy.Span/100 {
-				costs[i] += load
-			}
-		}
-	}
+	p.add(t, r, policy.CPU, p.CPU, rows, costs)
+	p.add(t, r, policy.Memory, p.Memory, rows, costs)
 }
 
-// load is the part of a host, in policy.Span, that is in use of a kind.
-func (p *loadAware) load(requested, total int64, usage []int32, row int32) int64 {
-	if total <= 0 {
-		return 0
+// add adds the load of one kind: the part of a host, in policy.Span, that is in use. Modules pay for every call of a function, so it is one loop.
+func (p *loadAware) add(t *policy.Table, r *policy.Request, k policy.Kind, weight int64, rows []int32, costs []int64) {
+	free, total, usage := t.Free(k), t.Total(k), t.Usage(k)
+	if weight == 0 || free == nil || total == nil {
+		return
 	}
-	load := requested
-	if usage != nil {
-		load = (int64(usage[row])*(100-p.Requested) + requested*p.Requested) / 100
+	need, hot, all, requested := r.Need(k), p.Hot*(policy.Span/100), p.CPU+p.Memory, p.Requested
+	if usage == nil {
+		usage, requested = total, 100
 	}
-	return max(load, 0) * policy.Span / total
+	for i, row := range rows {
+		size := int64(total[row])
+		if size <= 0 {
+			continue
+		}
+		asked := size - int64(free[row]) + need
+		load := max(int64(usage[row])*(100-requested)+asked*requested, 0) * (policy.Span / 100) / size
+		if costs[i] += load * weight / all; load > hot {
+			costs[i] += load
+		}
+	}
 }

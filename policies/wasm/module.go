@@ -48,7 +48,8 @@ type Limits struct {
 	MemoryPages uint32
 	// StartFuel is what coming up may use, from instantiating to the configuration. Default 1 << 31; the Go runtime takes about a hundredth of it.
 	StartFuel int64
-	// CallFuel is the most that one call may ever use. Default 1 << 28.
+	// CallFuel is the most that one call may ever use. Default 1 << 32: modules of Go pay for a whole function each time round a loop in it, some tens of thousands
+	// for a host that costs as many nanoseconds.
 	CallFuel int64
 }
 
@@ -63,7 +64,7 @@ func (l Limits) orDefault() Limits {
 		l.StartFuel = 1 << 31
 	}
 	if l.CallFuel == 0 {
-		l.CallFuel = 1 << 28
+		l.CallFuel = 1 << 32
 	}
 	return l
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/paceline-sched/paceline/sdk/policyabi"
 )
 
-// What the module exports. Each export ends with runtime.Gosched: a call from outside runs on a goroutine of its own, and without it those would
-// never be taken up again, and the module would grow with each call.
+// What the module exports. Each export ends with runtime.Gosched: a call from outside does not give way to the runtime's own goroutines by itself, such as those of the
+// collector, and some toolchains leave modules that never do to grow.
 
 var served *Instance
 
