@@ -97,40 +97,55 @@ static void scan_each(const request *r) {
 }
 
 #ifdef COST4
-// scan looks at four hosts at a time, and at sixteen before it branches. The first three conditions are part of that, others are asked of what is left.
-static void scan(const request *r) {
-	if (!free_of[CPU]) return scan_each(r); // there is nothing to compare with where nothing is needed
-	const u16 *open = at(r->bitmap);
-	condition always = {free_of[CPU], -0x40000000}, c[3];
-	for (u32 i = 0; i < 3; i++) c[i] = i < n_conditions ? conditions[i] : always;
-	v128_t na = wasm_i32x4_splat(c[0].need), nb = wasm_i32x4_splat(c[1].need), nc = wasm_i32x4_splat(c[2].need);
-	const i32 *a = c[0].column, *b = c[1].column, *d = c[2].column;
+// scan_by looks at four hosts at a time, and at 32 before it branches. Each of n conditions is asked of all; further ones of what is left. It is compiled anew for each n, and
+// with or without bias: what a request does not need is not even looked at.
+static inline __attribute__((always_inline)) void scan_by(const request *r, const u32 n, const int biased) {
+	const u32 *open = at(r->bitmap);
+	const i32 *a = conditions[0].column, *b = conditions[1].column, *d = conditions[2].column;
+	v128_t na = wasm_i32x4_splat(conditions[0].need), nb = wasm_i32x4_splat(conditions[1].need), nc = wasm_i32x4_splat(conditions[2].need);
 	v128_t top = wasm_i32x4_splat(bound());
 	u32 rows = head()->rows;
-	for (u32 from = 0; from < rows; from += 16) {
-		v128_t hit[4];
-#define QUAD(q)                                                                                                                         \
-	{                                                                                                                               \
-		u32 i = from + 4 * q;                                                                                                   \
-		v128_t lack = wasm_v128_or(wasm_v128_or(wasm_i32x4_sub(wasm_v128_load(a + i), na), wasm_i32x4_sub(wasm_v128_load(b + i), nb)), \
-					   wasm_i32x4_sub(wasm_v128_load(d + i), nc));                                                 \
-		v128_t price = COST4(i);                                                                                                \
-		if (bias) price = wasm_i32x4_add(price, wasm_v128_load(bias + i));                                                     \
-		hit[q] = wasm_v128_andnot(wasm_i32x4_lt(price, top), wasm_i32x4_shr(lack, 31));                                        \
+	for (u32 from = 0; from < rows; from += 32) {
+		v128_t hit[8];
+#define QUAD(q)                                                                                                    \
+	{                                                                                                          \
+		u32 i = from + 4 * q;                                                                              \
+		v128_t lack = wasm_i32x4_lt(wasm_v128_load(a + i), na);                                            \
+		if (n > 1) lack = wasm_v128_or(lack, wasm_i32x4_lt(wasm_v128_load(b + i), nb));                    \
+		if (n > 2) lack = wasm_v128_or(lack, wasm_i32x4_lt(wasm_v128_load(d + i), nc));                    \
+		v128_t price = COST4(i);                                                                           \
+		if (biased) price = wasm_i32x4_add(price, wasm_v128_load(bias + i));                               \
+		hit[q] = wasm_v128_andnot(wasm_i32x4_lt(price, top), lack);                                        \
 	}
 		QUAD(0)
 		QUAD(1)
 		QUAD(2)
 		QUAD(3)
+		QUAD(4)
+		QUAD(5)
+		QUAD(6)
+		QUAD(7)
 #undef QUAD
-		if (!wasm_v128_any_true(wasm_v128_or(wasm_v128_or(hit[0], hit[1]), wasm_v128_or(hit[2], hit[3])))) continue;
-		u32 mask = wasm_i32x4_bitmask(hit[0]) | wasm_i32x4_bitmask(hit[1]) << 4 | wasm_i32x4_bitmask(hit[2]) << 8 | wasm_i32x4_bitmask(hit[3]) << 12;
-		for (mask &= open[from / 16]; mask; mask &= mask - 1) {
+		v128_t low = wasm_v128_or(wasm_v128_or(hit[0], hit[1]), wasm_v128_or(hit[2], hit[3]));
+		v128_t high = wasm_v128_or(wasm_v128_or(hit[4], hit[5]), wasm_v128_or(hit[6], hit[7]));
+		if (!wasm_v128_any_true(wasm_v128_or(low, high))) continue;
+		u32 mask = 0;
+		for (u32 q = 0; q < 8; q++) mask |= wasm_i32x4_bitmask(hit[q]) << 4 * q;
+		for (mask &= open[from / 32]; mask; mask &= mask - 1) {
 			u32 row = from + __builtin_ctz(mask);
 			i32 price = price_of(row);
-			if (row < rows && price < bound() && meets(row, 3)) offer(price, row);
+			if (row < rows && price < bound() && meets(row, n)) offer(price, row);
 		}
 		top = wasm_i32x4_splat(bound());
+	}
+}
+
+static void scan(const request *r) {
+	switch (n_conditions) {
+	case 0: return scan_each(r);
+	case 1: return bias ? scan_by(r, 1, 1) : scan_by(r, 1, 0);
+	case 2: return bias ? scan_by(r, 2, 1) : scan_by(r, 2, 0);
+	default: return bias ? scan_by(r, 3, 1) : scan_by(r, 3, 0);
 	}
 }
 #else
