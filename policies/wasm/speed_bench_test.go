@@ -101,15 +101,9 @@ func benchExact(b *testing.B, hosts int) {
 	}
 	tables, placers, answers := make([]*host.Table, parts), make([]*wasm.Placer, parts), make([][]placement.Result, parts)
 	for i := range parts {
-		var faults *[]*wasm.Fault
 		tables[i] = plainTable(b, (i+1)*hosts/parts-i*hosts/parts)
-		placers[i], faults = placer(b, v, wasm.PlacerConfig{})
+		placers[i], _ = placer(b, v, wasm.PlacerConfig{OnFault: func(f *wasm.Fault) { panic(f) }})
 		placers[i].Plan(tables[i], requests)
-		defer func() {
-			if len(*faults) > 0 {
-				b.Fatal((*faults)[0])
-			}
-		}()
 	}
 	var took []time.Duration
 	for b.Loop() {
