@@ -159,6 +159,10 @@ policy-tools: ## install clang, rustc (Debian's) and the AssemblyScript compiler
 	  npm install --no-audit --no-fund --prefix $(TOOLS)/assemblyscript assemblyscript@$(ASSEMBLYSCRIPT) || echo "not installed: assemblyscript"
 	fi
 
+.PHONY: soak-policies
+soak-policies: ## 1,000 swaps of policies, every tenth a bad one, under 10,000,000 batches; wants an idle machine for the times by the clock
+	PACELINE_POLICY_SOAK=1 go test -count=1 -timeout 4h -run '^TestSwapSoak$$' -v ./policies/registry
+
 .PHONY: sim
 sim: ## replay one simulated cell from its seed, with a trace when it fails (SEED=42)
 	@mkdir -p $(OUT)/sim
