@@ -100,7 +100,7 @@ func TestCanaryOfClasses(t *testing.T) {
 // Each bad policy passes the trial, does its harm once it is at work, and is rolled back for the right reason; all tasks are placed nevertheless.
 func TestBadPoliciesAreRolledBack(t *testing.T) {
 	for name, why := range map[string]string{
-		"trap": "unreachable", "loop": "fuel", "bomb": "unreachable", "rows": "no host at row", "lazy": "without a host", "start": "fuel",
+		"trap": "unreachable", "loop": "paceline_place", "bomb": "paceline_place", "rows": "no host at row", "lazy": "without a host", "start": "_initialize",
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCell(t)

@@ -94,7 +94,7 @@ func (s *seat) called(c wasm.Call) {
 	s.registry.trace.PolicyCalled(telemetry.PolicyCall{Policy: s.name, Stage: string(v.stage), Tasks: c.Tasks, Placed: c.Placed, Duration: c.Took})
 	v.mu.Lock()
 	v.tally.Calls++
-	if c.Took > v.gates.SlowCall {
+	if c.Took > v.gates.SlowCall && (c.Computed == 0 || c.Computed > v.gates.SlowCall) {
 		v.tally.Slow++
 	}
 	v.mu.Unlock()

@@ -37,6 +37,8 @@ type Call struct {
 	Fuel     int64 // that it might have used
 	Used     int64 // that it used
 	Took     time.Duration
+	// Computed is how much of it the call had a processor, as far as that can be told: on a busy machine a call may wait for one.
+	Computed time.Duration
 	Memory   int    // bytes of the instance's memory, after the call
 	Results  []byte // as the policy wrote them; good until OnCall returns
 }
@@ -218,7 +220,10 @@ func (p *Placer) round(t *host.Table, items []item) *Fault {
 	fuel := p.version.budget.fuel(c.work, p.version.limits.CallFuel)
 	m.send(p.instance, p.restore, c.used)
 	p.restore = p.restore[:0]
-	began := time.Now()
+	began, thread := time.Now(), time.Duration(0)
+	if p.config.OnCall != nil {
+		thread = threadTime()
+	}
 	count, err := p.instance.call(policyabi.Place, n, fuel)
 	took := time.Since(began)
 	counters := &p.version.counters
@@ -235,7 +240,7 @@ func (p *Placer) round(t *host.Table, items []item) *Fault {
 	counters.Tasks.Add(uint64(placed))
 	if p.config.OnCall != nil {
 		p.config.OnCall(Call{
-			Digest: p.version.module.Digest, Requests: n, Tasks: c.tasks, Placed: placed, Fuel: fuel, Used: p.instance.used(fuel), Took: took,
+			Digest: p.version.module.Digest, Requests: n, Tasks: c.tasks, Placed: placed, Fuel: fuel, Used: p.instance.used(fuel), Took: took, Computed: computedSince(thread, took),
 			Memory: p.instance.size(), Results: m.results(p.instance, count),
 		})
 	}

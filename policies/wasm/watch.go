@@ -81,3 +81,23 @@ func processTime() time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// threadTime is how long this thread has computed.
+func threadTime() time.Duration {
+	const thread = 1 // RUSAGE_THREAD, which package syscall leaves out
+	var u syscall.Rusage
+	if err := syscall.Getrusage(thread, &u); err != nil {
+		return -1
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// computedSince is how long this thread has computed since it had computed for so long. A goroutine that went on in another thread meanwhile cannot tell: then all of the time
+// that went by counts.
+func computedSince(before, went time.Duration) time.Duration {
+	now := threadTime()
+	if before < 0 || now < before || now-before > went {
+		return went
+	}
+	return now - before
+}
