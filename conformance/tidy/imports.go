@@ -75,7 +75,7 @@ var packageRules = []packageRule{
 	{"policies/decision", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/fragment", "core/shard", "core/telemetry"}, "records any placer; knows none by name"},
 	{"policies/wasm", []string{"core/...", "sdk/...", "policies/wasm/..."}, "runs policies on a shard's table; knows no registry"},
 	{"policies/wasm/kit", []string{"core/...", "sdk/...", "policies/wasm", "policies/wasm/internal/assembler"}, "judges modules through the placer that serves with them"},
-	{"policies/builtin/...", []string{"sdk/policy/...", "policies/builtin"}, "is built into modules, so it may import what any author may"},
+	{"policies/builtin/...", []string{"sdk/policy/...", "sdk/policyabi", "policies/builtin"}, "is built into modules, so it may import what any author may"},
 	{"policies/native", []string{"core/...", "sdk/...", "policies/builtin", "policies/wasm"}, "joins built-in policies with what runs them"},
 	{"policies/wasm/fuel", []string{"policies/wasm/internal/assembler"}, "a module is bytes, whoever wrote it and whatever it decides"},
 	{"policies/wasm/internal/assembler", nil, "a module is bytes"},

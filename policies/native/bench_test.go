@@ -83,9 +83,9 @@ func versions(b *testing.B) []struct {
 		name string
 		load func() *wasm.Version
 	}{
-		{"native", func() *wasm.Version { return native(b, builtin.BestFit(), wasm.Config{}) }},
-		{"guest", func() *wasm.Version { return guest(b, "best-fit", wasm.Config{}) }},
-		{"guest-topk", func() *wasm.Version { return guest(b, "best-fit-topk", wasm.Config{}) }},
+		{"native", func() *wasm.Version { return trusted(b, builtin.BestFit(), wasm.Config{}) }},
+		{"guest", func() *wasm.Version { return guest(b, "best-fit") }},
+		{"guest-topk", func() *wasm.Version { return guest(b, "best-fit-topk") }},
 	}
 }
 
@@ -130,8 +130,8 @@ func BenchmarkPolicyKinds(b *testing.B) {
 			}
 		}
 		requests := []placement.Request{{Class: smallClass(""), Count: 1}}
-		b.Run(name+"/native", func(b *testing.B) { benchScan(b, native(b, program, wasm.Config{}), requests) })
-		b.Run(name+"/guest", func(b *testing.B) { benchScan(b, guest(b, name, wasm.Config{}), requests) })
+		b.Run(name+"/native", func(b *testing.B) { benchScan(b, trusted(b, program, wasm.Config{}), requests) })
+		b.Run(name+"/guest", func(b *testing.B) { benchScan(b, guest(b, name), requests) })
 	}
 }
 

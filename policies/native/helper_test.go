@@ -14,6 +14,7 @@ import (
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
+	"github.com/paceline-sched/paceline/policies/native"
 	"github.com/paceline-sched/paceline/policies/wasm"
 	"github.com/paceline-sched/paceline/sdk/policy"
 	"go.uber.org/goleak"
@@ -27,19 +28,45 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// modules keeps what was built, by command.
-var modules sync.Map
+// loaded keeps the modules that were built and loaded, by command: compiling them is most of what these tests cost. They stay until the process ends.
+var loaded sync.Map
 
-// module builds one of the commands below policies/builtin/guests or testdata/guests, and puts its section on.
-func module(t testing.TB, name string) []byte {
+// guest builds one of the commands below policies/builtin/guests, puts its section on and loads it.
+func guest(t testing.TB, name string) *wasm.Version {
 	t.Helper()
-	if built, ok := modules.Load(name); ok {
-		return built.([]byte)
+	if v, ok := loaded.Load(name); ok {
+		return v.(*wasm.Version)
 	}
+	bare := build(t, name)
+	var section []byte
+	if p := native.Find(name); p != nil {
+		section = p.Section()
+	} else {
+		var err error
+		if section, err = wasm.Describe(t.Context(), bare, wasm.Limits{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stamped, err := wasm.Stamp(bare, section)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := wasm.Check(stamped, wasm.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := wasm.Load(context.WithoutCancel(t.Context()), m, wasm.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded.Store(name, v)
+	return v
+}
+
+// build builds a command as a module.
+func build(t testing.TB, name string) []byte {
+	t.Helper()
 	command := "../builtin/guests/" + name
-	if _, err := os.Stat(command); err != nil {
-		command = "./testdata/guests/" + name
-	}
 	for _, source := range []string{command + "/main.go", "../../sdk/policy/export.go", "../../sdk/policy/topk/topk.go"} {
 		if _, err := os.Stat(source); err != nil { // go test runs anew when what a test looked at has changed; it does not see what modules are built from
 			t.Fatal(err)
@@ -55,35 +82,11 @@ func module(t testing.TB, name string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	section, err := wasm.Describe(t.Context(), bare, wasm.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stamped, err := wasm.Stamp(bare, section)
-	if err != nil {
-		t.Fatal(err)
-	}
-	modules.Store(name, stamped)
-	return stamped
+	return bare
 }
 
-// guest loads a module.
-func guest(t testing.TB, name string, config wasm.Config) *wasm.Version {
-	t.Helper()
-	m, err := wasm.Check(module(t, name), config.Limits)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := wasm.Load(context.WithoutCancel(t.Context()), m, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(v.Release)
-	return v
-}
-
-// native loads a program.
-func native(t testing.TB, p *policy.Program, config wasm.Config) *wasm.Version {
+// trusted loads a program without a sandbox.
+func trusted(t testing.TB, p *policy.Program, config wasm.Config) *wasm.Version {
 	t.Helper()
 	v, err := wasm.LoadNative(p, config)
 	if err != nil {

@@ -21,9 +21,9 @@ func TestStrategies(t *testing.T) {
 		program *policy.Program
 	}{{"best-fit", builtin.BestFit()}, {"pack", builtin.Pack()}, {"spread", builtin.Spread()}} {
 		t.Run(c.name, func(t *testing.T) {
-			versions := []*wasm.Version{native(t, c.program, wasm.Config{})}
-			if c.name != "pack" { // a module of it is as one of best-fit with another column
-				versions = append(versions, guest(t, c.name, wasm.Config{}))
+			versions := []*wasm.Version{trusted(t, c.program, wasm.Config{})}
+			if c.name == "best-fit" { // modules of the others are that with another column
+				versions = append(versions, guest(t, c.name))
 			}
 			names := newNames(t, "licences")
 			rapid.Check(t, func(rt *rapid.T) {
@@ -68,7 +68,7 @@ func TestGuests(t *testing.T) {
 		program *policy.Program
 	}{{"fgd", builtin.FGD()}, {"load-aware", builtin.LoadAware()}} {
 		t.Run(c.name, func(t *testing.T) {
-			old, module := native(t, c.program, wasm.Config{}), guest(t, c.name, wasm.Config{})
+			old, module := trusted(t, c.program, wasm.Config{}), guest(t, c.name)
 			names := newNames(t, "licences")
 			rapid.Check(t, func(rt *rapid.T) {
 				var tables [3]*host.Table
@@ -132,7 +132,7 @@ func TestScores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := native(t, program, wasm.Config{})
+	v := trusted(t, program, wasm.Config{})
 	names := newNames(t, "licences")
 	rapid.Check(t, func(rt *rapid.T) {
 		var table *host.Table
@@ -152,26 +152,22 @@ func TestScores(t *testing.T) {
 	})
 }
 
-// TestMemoryFlat makes some thousand calls of modules of the SDK: their memory is what it was after the first ones, also that of the careless one, which leaves garbage behind each time.
+// TestMemoryFlat makes some thousand calls of a module of the SDK: its memory is what it was after the first ones.
 func TestMemoryFlat(t *testing.T) {
-	for _, name := range []string{"best-fit", "careless"} {
-		t.Run(name, func(t *testing.T) {
-			table, last := plainTable(t, 64), 0
-			p := wasm.NewPlacer(wasm.PlacerConfig{
-				Slot: slotOf(guest(t, name, wasm.Config{})), OnFault: func(f *wasm.Fault) { t.Fatal(f) }, OnCall: func(c wasm.Call) { last = c.Memory },
-			})
-			defer p.Close()
-			requests := []placement.Request{{Class: smallClass(""), Count: 3}}
-			call := func(n int) int {
-				for range n {
-					p.Plan(table, requests)
-				}
-				return last
-			}
-			if before, after := call(500), call(2500); after != before {
-				t.Errorf("%d bytes after 500 calls, %d after 3,000", before, after)
-			}
-		})
+	table, last := plainTable(t, 64), 0
+	p := wasm.NewPlacer(wasm.PlacerConfig{
+		Slot: slotOf(guest(t, "best-fit")), OnFault: func(f *wasm.Fault) { t.Fatal(f) }, OnCall: func(c wasm.Call) { last = c.Memory },
+	})
+	defer p.Close()
+	requests := []placement.Request{{Class: smallClass(""), Count: 3}}
+	call := func(n int) int {
+		for range n {
+			p.Plan(table, requests)
+		}
+		return last
+	}
+	if before, after := call(500), call(9500); after != before {
+		t.Errorf("%d bytes after 500 calls, %d after 10,000", before, after)
 	}
 }
 
@@ -181,9 +177,17 @@ func slotOf(v *wasm.Version) *wasm.Slot {
 	return s
 }
 
+// TestDescribed: a module says of itself in the sandbox what its program says outside.
+func TestDescribed(t *testing.T) {
+	got, err := wasm.Describe(t.Context(), build(t, "best-fit"), wasm.Limits{})
+	if want := builtin.BestFit().Section(); err != nil || string(got) != string(want) {
+		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
+	}
+}
+
 // TestTopK holds best-fit that lets the scheduler scan against best-fit that scans.
 func TestTopK(t *testing.T) {
-	own, outside := guest(t, "best-fit", wasm.Config{}), guest(t, "best-fit-topk", wasm.Config{})
+	own, outside := guest(t, "best-fit"), guest(t, "best-fit-topk")
 	if f := outside.Module().Capability.Features; len(f) != 1 || f[0] != "scan_topk" {
 		t.Fatal(f)
 	}

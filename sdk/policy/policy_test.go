@@ -272,3 +272,111 @@ func TestMistakes(t *testing.T) {
 		}
 	}
 }
+
+// frugal goes to the cheapest cluster that is not full of waiting tasks.
+type frugal struct{}
+
+func (*frugal) Toll(_ *policy.Request, c policy.Cluster) (int64, bool) {
+	return int64(c.Price() * 100), c.Waiting() < 10
+}
+
+func TestRouter(t *testing.T) {
+	p := policytest.New(t, policy.Info{Name: "frugal"}, &frugal{})
+	room := func(cpu int64) policytest.Amounts { return policytest.Amounts{CPU: cpu} }
+	clusters := []policytest.Cluster{
+		{Name: "dear", Free: room(9000), Total: room(9000), Price: 3, Placeable: 9},
+		{Name: "cheap", Free: room(2500), Total: room(9000), Price: 1, Placeable: 2},
+		{Name: "jammed", Free: room(9000), Total: room(9000), Price: 0, Placeable: 9, Waiting: 10},
+		{Name: "fair", Free: room(9000), Total: room(9000), Price: 2, Placeable: 1},
+	}
+	for _, c := range []struct {
+		request policytest.Request
+		want    string
+	}{
+		{policytest.Request{CPU: 1000, Count: 2}, "[{0 cheap 2}]"},
+		{policytest.Request{CPU: 1000, Count: 5}, "[{0 cheap 2} {0 fair 1} {0 dear 2}]"},
+		{policytest.Request{CPU: 1000, Count: 20}, "[{0 cheap 10} {0 fair 1} {0 dear 9}]"}, // eight wait where it is cheapest
+		{policytest.Request{CPU: 1000, Count: 5, Gang: true}, "[{0 dear 5}]"},
+		{policytest.Request{CPU: 1000, Count: 20, Gang: true}, "[{0 cheap 20}]"},
+		{policytest.Request{CPU: 1000, Count: 2, Only: []string{"jammed"}}, "[]"},
+	} {
+		if got := fmt.Sprint(p.Route(clusters, c.request)); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.request, got, c.want)
+		}
+	}
+}
+
+// even gives each pool the same part, whatever it is guaranteed.
+type even struct{}
+
+func (*even) Entitle(p *policy.Pools) error {
+	if p.Capacity(policy.CPU) < 0 {
+		return policy.Refusal(3)
+	}
+	for row := 1; row < p.Rows(); row++ {
+		p.Entitlement(policy.CPU)[row] = p.Capacity(policy.CPU) / int64(p.Rows()-1)
+	}
+	return nil
+}
+
+// failed is a test that fails as it should.
+type failed struct {
+	testing.TB
+	why string
+}
+
+func (f *failed) Fatal(args ...any) { f.why = fmt.Sprint(args...); panic(f) }
+
+func (f *failed) Fatalf(format string, args ...any) { f.Fatal(fmt.Sprintf(format, args...)) }
+
+func (f *failed) Helper() {}
+
+// fickle is a policy that remembers more than it should.
+type fickle struct{}
+
+var calls int64
+
+func (*fickle) Cost(_ *policy.Request, h policy.Host) int64 {
+	calls++
+	return calls * int64(h.Row()%2)
+}
+
+// grabby names devices that are taken.
+type grabby struct{ jumpy }
+
+func (*grabby) Devices(*policy.Request, policy.Host, policy.Devices) policy.Devices { return 1 }
+
+// TestKitFinds: policytest finds what is wrong with policies.
+func TestKitFinds(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		policy any
+		use    func(p *policytest.Policy)
+		want   string
+	}{
+		{"fickle", &fickle{}, func(p *policytest.Policy) {
+			p.Place([]policytest.Host{{Name: "a", Total: amounts(9000, 0)}, {Name: "b", Total: amounts(9000, 0)}, {Name: "c"}}, policytest.Request{CPU: 1000, Count: 20})
+		}, "left different memory"},
+		{"grabby", &grabby{}, func(p *policytest.Policy) {
+			p.Place([]policytest.Host{{Name: "a", GPUs: []policytest.GPU{{Used: 900}, {Used: 0}}}}, policytest.Request{GPU: 500})
+		}, "a device that it names is taken"},
+		{"even", &even{}, func(p *policytest.Policy) {
+			p.Entitle(policytest.Amounts{CPU: 90}, policytest.Pool{Name: "a"}, policytest.Pool{Name: "b", Reservation: policytest.Amounts{CPU: 60}, Demand: policytest.Amounts{CPU: 60}})
+		}, "it is guaranteed 60"},
+		{"refusal", &even{}, func(p *policytest.Policy) { p.Entitle(policytest.Amounts{CPU: -1}, policytest.Pool{Name: "a"}) }, "for its reason 3"},
+		{"unsupported", &even{}, func(p *policytest.Policy) { p.Rank(policy.Candidate{}) }, "unsupported"},
+	} {
+		f := &failed{TB: t}
+		func() {
+			defer func() {
+				if r := recover(); r != nil && r != any(f) {
+					panic(r)
+				}
+			}()
+			c.use(policytest.New(f, policy.Info{Name: c.name}, c.policy))
+		}()
+		if !strings.Contains(f.why, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, f.why, c.want)
+		}
+	}
+}

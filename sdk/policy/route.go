@@ -62,7 +62,7 @@ func (c Cluster) room(r *Request) int {
 }
 
 // serveRoutes answers a call for routing: the tasks of a request go to the cheapest clusters that will do, as many to each as may find room; those that find none anywhere go
-// to the cheapest, to wait there.
+// to the cheapest, to wait there. A gang goes to the cheapest that has room for all of it, or else to the cheapest.
 func (in *Instance) serveRoutes(h *policyabi.Header, n int) (int, error) {
 	router, ok := in.policy.(Router)
 	if !ok || n > int(h.RequestCount) {
@@ -106,25 +106,36 @@ func (c *Call) route(router Router, r *Request) {
 		c.Refuse(r, 0)
 		return
 	}
+	if r.Gang() {
+		for _, x := range s.heap {
+			if (Cluster{c.table, int(x.row)}).room(r) >= r.count {
+				c.send(r, x, r.count)
+				return
+			}
+		}
+		c.send(r, s.heap[0], r.count)
+		return
+	}
 	left := r.count
-	for _, x := range s.heap {
+	first := (Cluster{c.table, int(s.heap[0].row)}).room(r)
+	for _, x := range s.heap[1:] {
+		left -= (Cluster{c.table, int(x.row)}).room(r)
+	}
+	c.send(r, s.heap[0], min(max(left, first), r.count))
+	left = r.count - min(max(left, first), r.count)
+	for _, x := range s.heap[1:] {
 		n := min(left, Cluster{c.table, int(x.row)}.room(r))
 		c.send(r, x, n)
 		left -= n
 	}
-	c.send(r, s.heap[0], left)
 }
 
-// send sends n tasks to a cluster, in as many results as the width of a count asks for.
+// send sends n tasks to a cluster, at most as many as a result can count.
 func (c *Call) send(r *Request, x candidate, n int) {
-	for n > 0 {
-		part := min(n, math.MaxUint16)
-		if c.n >= len(c.results)/policyabi.ResultBytes {
-			return
-		}
-		result := policyabi.Result{Request: uint16(r.index), Count: uint16(part), Host: uint32(x.row), Score: float32(x.cost)}
-		result.Encode(c.results[c.n*policyabi.ResultBytes:])
-		c.n++
-		n -= part
+	if n = min(n, math.MaxUint16); n <= 0 || c.n >= len(c.results)/policyabi.ResultBytes {
+		return
 	}
+	result := policyabi.Result{Request: uint16(r.index), Count: uint16(n), Host: uint32(x.row), Score: float32(x.cost)}
+	result.Encode(c.results[c.n*policyabi.ResultBytes:])
+	c.n++
 }
