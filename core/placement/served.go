@@ -6,9 +6,9 @@ type Witness interface {
 	Served() []Served
 }
 
-// Follower is a Placer that can be told how the next batch was served when it was recorded, so that it serves it alike.
+// Follower is a Placer that can be told how the next batch was served when it was recorded, so that it serves it alike. What is told of another policy's doing it may ignore.
 type Follower interface {
-	Follow([]Served)
+	Follow(Served)
 }
 
 // Served is how a stretch of a batch's requests was answered.
@@ -25,5 +25,12 @@ type Served struct {
 type ServedCall struct {
 	Requests, Tasks int
 	Seed            uint64
-	Time            int64 // UTC nanoseconds
+	Time            int64   // UTC nanoseconds
+	Mix             []Share // the work to come, as the policy was told; shared, and never changed
+}
+
+// Share is a class with its part of the work to come, of 1.
+type Share struct {
+	Class  *Class
+	Weight float64
 }

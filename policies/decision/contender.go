@@ -31,7 +31,7 @@ func newStrategist(strategy workload.Strategy) *strategist {
 type strategist struct {
 	native   *placement.Native
 	strategy workload.Strategy
-	recorded []placement.Served
+	recorded placement.Served
 	classes  map[underKey]*placement.Class
 }
 
@@ -41,27 +41,23 @@ type underKey struct {
 }
 
 // Follow implements placement.Follower.
-func (s *strategist) Follow(recorded []placement.Served) { s.recorded = recorded }
+func (s *strategist) Follow(recorded placement.Served) { s.recorded = recorded }
 
 // Place implements placement.Placer.
 func (s *strategist) Place(t *host.Table, requests []placement.Request) []placement.Result {
+	strategy := s.strategy
+	if strategy == "" && s.recorded.Digest == "" {
+		strategy = workload.Strategy(s.recorded.By)
+	}
+	s.recorded = placement.Served{}
+	if strategy == "" {
+		return s.native.Place(t, requests)
+	}
 	asked := make([]placement.Request, len(requests))
-	at, left := 0, 0 // in recorded
 	for i, r := range requests {
-		for at < len(s.recorded) && left == s.recorded[at].Requests {
-			at, left = at+1, 0
-		}
-		left++
-		strategy := s.strategy
-		if strategy == "" && at < len(s.recorded) && s.recorded[at].Digest == "" {
-			strategy = workload.Strategy(s.recorded[at].By)
-		}
-		if strategy != "" {
-			r.Class = s.under(r.Class, strategy)
-		}
+		r.Class = s.under(r.Class, strategy)
 		asked[i] = r
 	}
-	s.recorded = nil
 	return s.native.Place(t, asked)
 }
 

@@ -96,6 +96,7 @@ type decoder struct {
 	texts     []string
 	classes   []*placement.Class
 	occupants []host.Occupant
+	mixes     [][]placement.Share
 }
 
 func (d *decoder) tell(e Event) error {
@@ -118,7 +119,7 @@ func (d *decoder) record(kind byte, payload []byte) error {
 		return d.state(payload)
 	case !d.stated:
 		return fmt.Errorf("a record of kind %d before the table", kind)
-	case len(d.texts)+len(d.classes)+len(d.occupants) > maxNamed:
+	case len(d.texts)+len(d.classes)+len(d.occupants)+len(d.mixes) > maxNamed:
 		return fmt.Errorf("more than %d names", maxNamed)
 	}
 	switch kind {
@@ -128,6 +129,8 @@ func (d *decoder) record(kind byte, payload []byte) error {
 		return d.class(payload)
 	case recordOccupant:
 		return d.occupant(payload)
+	case recordMix:
+		return d.mix(payload)
 	case recordChanges:
 		return d.changes(&cursor{b: payload})
 	case recordDecision:
@@ -176,6 +179,29 @@ func (d *decoder) occupant(payload []byte) error {
 		return fmt.Errorf("read an occupant: %w", err)
 	}
 	d.occupants = append(d.occupants, o)
+	return nil
+}
+
+func (d *decoder) mix(payload []byte) error {
+	var form []shareForm
+	if err := json.Unmarshal(payload, &form); err != nil {
+		return fmt.Errorf("read the work to come: %w", err)
+	}
+	list := make([]placement.Share, len(form))
+	for i, s := range form {
+		if s.Class >= uint64(len(d.classes)) {
+			return fmt.Errorf("the work to come is of a class %d that is not known", s.Class)
+		}
+		list[i] = placement.Share{Class: d.classes[s.Class], Weight: s.Weight}
+	}
+	d.mixes = append(d.mixes, list)
+	return nil
+}
+
+func (d *decoder) mixOf(c *cursor) []placement.Share {
+	if n := c.number(len(d.mixes) + 1); n > 0 && c.err == nil {
+		return d.mixes[n-1]
+	}
 	return nil
 }
 
@@ -255,7 +281,7 @@ func (d *decoder) served(c *cursor) placement.Served {
 	s := placement.Served{Requests: c.number(shard.MaxBatch + 1), By: d.text(c), Digest: d.text(c), Fuel: c.positive(), Faults: c.number(shard.MaxBatch + 1)}
 	for range c.count() {
 		s.Calls = append(s.Calls, placement.ServedCall{
-			Requests: c.number(shard.MaxBatch + 1), Tasks: c.number(shard.MaxBatch + 1), Seed: c.unsigned(), Time: c.signed(),
+			Requests: c.number(shard.MaxBatch + 1), Tasks: c.number(shard.MaxBatch + 1), Seed: c.unsigned(), Time: c.signed(), Mix: d.mixOf(c),
 		})
 	}
 	return s

@@ -7,8 +7,8 @@
 // # What is promised
 //
 // The table of a replay equals the recorded one at every batch: rows, ties between domains and all (host.State). The built-in placers are functions of table and request, so that they answer
-// as they did, byte by byte. A policy in a sandbox does, too, when it is given what else it saw: into which calls a batch was cut, with the seed and
-// the time of each, is recorded (placement.Served). What a guest keeps between calls is its own.
+// as they did, byte by byte. A policy in a sandbox does, too, when it is given what else it saw: into which calls a batch was cut, with the seed, the
+// time and the work to come that each was told, is recorded (placement.Served). What a guest keeps between calls is its own.
 // Recording delays nobody: when the writer lags or the disk is full, decisions are dropped and counted, and a later segment says that there is a gap before it. What
 // was not written when a machine dies, up to FlushEvery, is missing.
 //
@@ -25,6 +25,7 @@
 //	6 changes   what happened to the table outside of decisions
 //	7 decision  a batch: what was asked and what was answered
 //	8 end       the segment was closed in order
+//	9 mix       JSON of the work to come as a policy was told; the n-th one is called n afterwards, 0 is none
 //
 // Numbers in 6 and 7 are varints as in encoding/binary; times are nanoseconds since the record before that has one, the header first. A reader stops at the first record that is cut
 // off or fails its sum: everything before it is good. Kinds and fields come in later versions, never other meanings.

@@ -26,6 +26,7 @@ const (
 	recordChanges
 	recordDecision
 	recordEnd
+	recordMix
 )
 
 // frameBytes stand before every payload.
@@ -40,10 +41,11 @@ type encoder struct {
 	texts     map[string]uint64
 	classes   map[placement.ClassID]uint64
 	occupants map[occupantKey]uint64
+	mixes     map[*placement.Share]uint64 // by the first of them
 }
 
 func newEncoder(h *Header, s *host.State) (*encoder, error) {
-	e := &encoder{b: []byte(magic), at: h.Began, texts: map[string]uint64{}, classes: map[placement.ClassID]uint64{}, occupants: map[occupantKey]uint64{}}
+	e := &encoder{b: []byte(magic), at: h.Began, texts: map[string]uint64{}, classes: map[placement.ClassID]uint64{}, occupants: map[occupantKey]uint64{}, mixes: map[*placement.Share]uint64{}}
 	if err := e.json(recordHeader, h); err != nil {
 		return nil, err
 	}
@@ -119,6 +121,28 @@ func (e *encoder) occupant(o *host.Occupant) (uint64, error) {
 	return n, nil
 }
 
+// mix returns the number of a list of shares, from 1; 0 stands for none.
+func (e *encoder) mix(list []placement.Share) (uint64, error) {
+	if len(list) == 0 {
+		return 0, nil
+	}
+	n, known := e.mixes[&list[0]]
+	if known {
+		return n, nil
+	}
+	form := make([]shareForm, len(list))
+	for i, s := range list {
+		class, err := e.class(s.Class)
+		if err != nil {
+			return 0, err
+		}
+		form[i] = shareForm{class, s.Weight}
+	}
+	n = uint64(len(e.mixes)) + 1
+	e.mixes[&list[0]] = n
+	return n, e.json(recordMix, form)
+}
+
 // since is the time since the last record that has one.
 func (e *encoder) since(b []byte, at int64) []byte {
 	b = binary.AppendVarint(b, at-e.at)
@@ -189,6 +213,7 @@ const (
 type named struct {
 	strategy uint64
 	served   [][2]uint64 // policy, digest
+	mixes    [][]uint64  // by stretch and call
 	classes  []uint64
 	within   [][2]uint64 // key, domain
 	pools    []uint64
@@ -199,6 +224,13 @@ func (e *encoder) name(d *Decision) (n named, err error) {
 	n.strategy = e.text(d.Strategy)
 	for i := range d.Served {
 		n.served = append(n.served, [2]uint64{e.text(d.Served[i].By), e.text(d.Served[i].Digest)})
+		mixes := make([]uint64, len(d.Served[i].Calls))
+		for c := range mixes {
+			if mixes[c], err = e.mix(d.Served[i].Calls[c].Mix); err != nil {
+				return n, err
+			}
+		}
+		n.mixes = append(n.mixes, mixes)
 	}
 	n.classes, n.within = make([]uint64, len(d.Requests)), make([][2]uint64, len(d.Requests))
 	n.domains, n.pools = make([]uint64, len(d.Results)), make([]uint64, len(d.Requests))
@@ -230,7 +262,7 @@ func (e *encoder) decision(d *Decision) error {
 			b = binary.AppendUvarint(b, v)
 		}
 		for i := range d.Served {
-			b = appendServed(b, &d.Served[i], n.served[i])
+			b = appendServed(b, &d.Served[i], n.served[i], n.mixes[i])
 		}
 		b = binary.AppendUvarint(b, uint64(len(d.Requests)))
 		for i := range d.Requests {
@@ -245,13 +277,14 @@ func (e *encoder) decision(d *Decision) error {
 	return nil
 }
 
-func appendServed(b []byte, s *placement.Served, names [2]uint64) []byte {
+func appendServed(b []byte, s *placement.Served, names [2]uint64, mixes []uint64) []byte {
 	for _, v := range []uint64{uint64(s.Requests), names[0], names[1], uint64(max(s.Fuel, 0)), uint64(s.Faults), uint64(len(s.Calls))} { //nolint:gosec // counts
 		b = binary.AppendUvarint(b, v)
 	}
-	for _, c := range s.Calls {
+	for i, c := range s.Calls {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(c.Requests)), uint64(c.Tasks)) //nolint:gosec // counts
 		b = binary.AppendVarint(binary.AppendUvarint(b, c.Seed), c.Time)
+		b = binary.AppendUvarint(b, mixes[i])
 	}
 	return b
 }

@@ -74,6 +74,11 @@ type classForm struct {
 	Job       string             `json:"job,omitempty"`
 }
 
+type shareForm struct {
+	Class  uint64  `json:"class"` // by number
+	Weight float64 `json:"weight"`
+}
+
 func vectorForm(v *resource.Vector) []int64 { return trim(v[:]) }
 
 // trim copies a list without the zeros at its end.

@@ -259,23 +259,39 @@ func (w *world) place(d *Decision, requests []placement.Request, own bool) []pla
 	if !own {
 		placer = w.native
 	}
-	if f, ok := placer.(placement.Follower); ok && len(requests) == len(d.Requests) {
-		f.Follow(d.Served)
-	}
 	began := time.Now()
-	results := placer.Place(w.table, requests)
-	took, fuel := time.Since(began), int64(0)
-	if witness, ok := placer.(placement.Witness); ok {
-		for _, served := range witness.Served() {
-			fuel += served.Fuel
-			w.out.Faults += served.Faults
+	var results []placement.Result
+	fuel := int64(0)
+	for _, stretch := range stretches(d, len(requests)) {
+		if f, ok := placer.(placement.Follower); ok {
+			f.Follow(stretch)
+		}
+		found := placer.Place(w.table, requests[len(results):len(results)+stretch.Requests])
+		for len(found) < stretch.Requests {
+			found = append(found, placement.Result{})
+		}
+		results = append(results, found[:stretch.Requests]...)
+		if witness, ok := placer.(placement.Witness); ok {
+			for _, served := range witness.Served() {
+				fuel += served.Fuel
+				w.out.Faults += served.Faults
+			}
 		}
 	}
-	w.out.gather.batch(took, fuel)
-	for len(results) < len(requests) {
-		results = append(results, placement.Result{})
-	}
+	w.out.gather.batch(time.Since(began), fuel)
 	return results
+}
+
+// stretches is how a batch is cut: as it was recorded, or not at all when this world asks for something else.
+func stretches(d *Decision, requests int) []placement.Served {
+	total := 0
+	for i := range d.Served {
+		total += d.Served[i].Requests
+	}
+	if len(d.Requests) == requests && total == requests {
+		return d.Served
+	}
+	return []placement.Served{{Requests: requests}}
 }
 
 // same counts batches that got the same answer.

@@ -24,6 +24,7 @@ type Source struct {
 	budget   budget
 	under    map[underKey]*placement.Class
 	drawn    uint64
+	served   []placement.Served // of the batch at hand
 
 	effective atomic.Pointer[map[string]rollout.Serving] // by policy; for reports
 }
@@ -41,7 +42,7 @@ func (r *Registry) Source(shard string) *Source {
 		registry: r, shard: shard, native: placement.NewNative(), chairs: map[string]*chair{}, under: map[underKey]*placement.Class{},
 		budget: budget{share: r.config.CompareShare},
 	}
-	s.fallback = placer{place: s.placeDefault, plan: s.planDefault}
+	s.fallback = placer{of: s, place: s.placeDefault, plan: s.planDefault}
 	s.effective.Store(&map[string]rollout.Serving{})
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,13 +63,18 @@ func (s *Source) Close() {
 
 // placer is a pair of functions.
 type placer struct {
+	of          *Source
 	place, plan func(*host.Table, []placement.Request) []placement.Result
 }
 
 // Place implements placement.Placer.
 func (p *placer) Place(t *host.Table, requests []placement.Request) []placement.Result {
+	p.of.served = nil
 	return p.place(t, requests)
 }
+
+// Served implements placement.Witness.
+func (p *placer) Served() []placement.Served { return p.of.served }
 
 // Plan answers as Place would and leaves the table as it was.
 func (p *placer) Plan(t *host.Table, requests []placement.Request) []placement.Result {
@@ -175,6 +181,7 @@ func (s *Source) builtIn(strategy workload.Strategy, t *host.Table, requests []p
 	if planning {
 		return s.native.Plan(t, asked)
 	}
+	s.served = append(s.served, placement.Served{Requests: len(requests), By: string(strategy)})
 	return s.native.Place(t, asked)
 }
 
@@ -210,6 +217,7 @@ type chair struct {
 
 func newChair(s *Source, seat *seat) *chair {
 	c := &chair{source: s, seat: seat}
+	c.of = s
 	c.place = func(t *host.Table, requests []placement.Request) []placement.Result {
 		return c.serve(t, requests, false)
 	}
@@ -265,12 +273,19 @@ type side struct {
 	version *running // nil: another policy, or the built-in placer
 }
 
-func through(p *wasm.Placer, version *running) side {
+func (c *chair) through(p *wasm.Placer, version *running) side {
 	return side{func(t *host.Table, requests []placement.Request, planning bool) []placement.Result {
 		if planning {
 			return p.Plan(t, requests)
 		}
-		return p.Place(t, requests)
+		results := p.Place(t, requests)
+		for _, served := range p.Served() {
+			if served.Digest != "" {
+				served.By = c.seat.name
+			}
+			c.source.served = append(c.source.served, served)
+		}
+		return results
 	}, version}
 }
 
@@ -278,9 +293,9 @@ func through(p *wasm.Placer, version *running) side {
 func (c *chair) server(p *plan, tried bool) side {
 	switch {
 	case tried:
-		return through(c.candidate, p.candidate)
+		return c.through(c.candidate, p.candidate)
 	case p.active != nil:
-		return through(c.active, p.active)
+		return c.through(c.active, p.active)
 	}
 	return side{ask: c.otherwise}
 }
@@ -300,11 +315,11 @@ func (c *chair) otherwise(t *host.Table, requests []placement.Request, planning 
 func (c *chair) reference(p *plan, tried bool) (reference side, of *running) {
 	switch {
 	case tried && p.active != nil:
-		return through(c.active, p.active), p.candidate
+		return c.through(c.active, p.active), p.candidate
 	case tried:
 		return side{ask: c.otherwise}, p.candidate
 	case p.candidate != nil && p.candidate.stage == rollout.Shadow:
-		return through(c.candidate, p.candidate), p.candidate
+		return c.through(c.candidate, p.candidate), p.candidate
 	case p.active != nil:
 		return side{ask: c.bestFit}, p.active
 	}

@@ -48,7 +48,7 @@ func (p *Placer) compose(t *host.Table, items []item) int {
 	copy(m.b[m.header.Extension:], c.extra)
 	h := &m.header
 	h.RequestCount, h.ExtensionBytes = uint32(n), uint32(len(c.extra))
-	seed, now := p.moment()
+	seed, now := p.calling(n)
 	h.Seed, h.Time = seed, now.UnixMilli()
 	p.instance.clock = max(p.instance.clock, uint64(max(now.UnixNano(), 0)))
 	h.MixCount = p.mix.encode(m, m.b[h.Mix:])
@@ -61,6 +61,15 @@ func (p *Placer) share(t *host.Table, it *item, n int) int {
 	asked := min(it.left, maxCallTasks-c.tasks)
 	if !it.rows.Local() {
 		asked = 1
+	}
+	if next := p.next(); next != nil {
+		if n >= next.Requests || c.tasks >= next.Tasks {
+			return 0
+		}
+		asked = min(asked, next.Tasks-c.tasks)
+		c.work += work(t.Rows(), 1, asked)
+		c.tasks += asked
+		return asked
 	}
 	room := p.config.CallWork
 	if room <= 0 {

@@ -20,15 +20,9 @@ const (
 type mix struct {
 	counts  map[placement.ClassID]*mixEntry
 	total   int64
-	fresh   int64 // since it was told last
-	told    []share
-	version uint64 // of told; 0: nothing was told yet
-}
-
-// share is a class with its part of the work.
-type share struct {
-	class  *placement.Class
-	weight float64
+	fresh   int64             // since it was told last
+	told    []placement.Share // never changed, only replaced
+	version uint64            // of told; 0: nothing was told yet
 }
 
 type mixEntry struct {
@@ -64,15 +58,28 @@ func (x *mix) halve() {
 	}
 }
 
-// encode writes the mix for an image that does not have it yet and returns the number of entries. Small changes are not worth telling.
-func (x *mix) encode(m *image, b []byte) uint32 {
+// renew tells the mix anew. Small changes are not worth telling.
+func (x *mix) renew() {
 	if x.version == 0 || x.fresh >= max(mixStep, x.total/16) {
 		x.tell()
 	}
+}
+
+// force tells a mix that was told before.
+func (x *mix) force(told []placement.Share) {
+	told = told[:min(len(told), policyabi.MaxMix)]
+	if x.version == 0 || !slices.Equal(x.told, told) {
+		x.told = told
+		x.version++
+	}
+}
+
+// encode writes the mix for an image that does not have it yet and returns the number of entries.
+func (x *mix) encode(m *image, b []byte) uint32 {
 	if m.mix != x.version {
 		m.mix, m.mixSent = x.version, false
 		for i := range x.told {
-			x.told[i].encode(m, b[i*policyabi.MixBytes:])
+			encodeShare(m, &x.told[i], b[i*policyabi.MixBytes:])
 		}
 	}
 	return uint32(len(x.told))
@@ -93,23 +100,23 @@ func (x *mix) tell() {
 	for _, e := range entries {
 		total += e.tasks
 	}
-	x.told = x.told[:0]
+	x.told = make([]placement.Share, 0, len(entries))
 	for _, e := range entries {
-		x.told = append(x.told, share{e.class, float64(e.tasks) / float64(total)})
+		x.told = append(x.told, placement.Share{Class: e.class, Weight: float64(e.tasks) / float64(total)})
 	}
 }
 
-func (s *share) encode(m *image, b []byte) {
-	entry := policyabi.Mix{Class: uint64(s.class.ID), Weight: s.weight, Share: int32(s.class.DeviceMilli()), Devices: int32(s.class.Devices())}
+func encodeShare(m *image, s *placement.Share, b []byte) {
+	entry := policyabi.Mix{Class: uint64(s.Class.ID), Weight: s.Weight, Share: int32(s.Class.DeviceMilli()), Devices: int32(s.Class.Devices())}
 	for k := range entry.Needs {
-		entry.Needs[k] = m.units(resource.Kind(k), s.class.Needs[k])
+		entry.Needs[k] = m.units(resource.Kind(k), s.Class.Needs[k])
 	}
-	for _, name := range s.class.GPUModels {
+	for _, name := range s.Class.GPUModels {
 		if n, known := m.models[name]; known && n < 64 {
 			entry.Models |= 1 << n
 		}
 	}
-	if len(s.class.GPUModels) > 0 && entry.Models == 0 {
+	if len(s.Class.GPUModels) > 0 && entry.Models == 0 {
 		entry.Models = 1 // no device is of model 0
 	}
 	entry.Encode(b)

@@ -57,6 +57,7 @@ type Placer struct {
 	taken    []uint64   // by row: the epoch of the call that took room there last
 	call     call
 	planning bool // nothing of it will be done
+	record   record
 }
 
 var _ placement.Placer = (*Placer)(nil)
@@ -111,8 +112,10 @@ func (p *Placer) enter() bool {
 //  3. what a fault left undone goes to the fallback.
 func (p *Placer) Place(t *host.Table, requests []placement.Request) []placement.Result {
 	if !p.enter() {
+		p.record.served = placement.Served{Requests: len(requests)}
 		return p.fallback.Place(t, requests)
 	}
+	p.begin(len(requests))
 	results := make([]placement.Result, len(requests))
 	for from := 0; from < len(requests); {
 		to := from
@@ -133,6 +136,9 @@ func (p *Placer) Place(t *host.Table, requests []placement.Request) []placement.
 		p.version.counters.Native.Add(uint64(to - from))
 		copy(results[from:], p.native.Place(t, requests[from:to]))
 		from = to
+	}
+	if !p.planning {
+		p.record.follow = nil
 	}
 	return results
 }
@@ -179,6 +185,9 @@ func (p *Placer) serve(t *host.Table, requests []placement.Request, results []pl
 		}
 		if f := p.round(t, items); f != nil {
 			p.discard()
+			if !p.planning {
+				p.record.served.Faults++
+			}
 			if p.config.OnFault != nil {
 				p.config.OnFault(f)
 			}
@@ -228,6 +237,7 @@ func (p *Placer) round(t *host.Table, items []item) *Fault {
 	took := time.Since(began)
 	counters := &p.version.counters
 	counters.Nanos.Add(uint64(took))
+	p.spent(p.instance.used(fuel))
 	if err != nil {
 		return asFault(err)
 	}
