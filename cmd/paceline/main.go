@@ -16,6 +16,7 @@ import (
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/cli"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/config"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/policy"
+	"github.com/paceline-sched/paceline/cmd/paceline/internal/replay"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/rules"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/server"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/simpack"
@@ -44,7 +45,7 @@ func run() int {
 			DataDir: config.DataDir(os.Getenv), Version: buildVersion(), GOGC: os.Getenv("GOGC"),
 		}),
 		Rules:       cli.RulesTools{Pack: rules.Pack, Commands: rules.NewCommands()},
-		Policies:    policy.NewCommands(buildVersion()),
+		Policies:    append(policy.NewCommands(buildVersion()), replay.NewCommands(config.DataDir(os.Getenv), time.Now)...),
 		Simulations: []*cobra.Command{simpack.NewCommand(), simrun.NewCommand()},
 	}, os.Args[1:])
 }
