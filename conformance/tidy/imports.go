@@ -86,7 +86,7 @@ var packageRules = []packageRule{
 	{"cmd/paceline", []string{"core/...", "policies/...", "federation/...", "hostmanagers/...", "sdk/...", "cmd/paceline/..."}, "all wiring is here"},
 	{"cmd/paceline/e2e", []string{"sdk/...", "cmd/paceline/internal/..."}, "judges the binary from outside; it only builds what is inside"},
 	{"cmd/paceline/internal/server", []string{"core/...", "policies/...", "federation/...", "hostmanagers/...", "sdk/...", "cmd/paceline/internal/..."}, "all wiring is here"},
-	{"cmd/paceline/internal/replay", []string{"core/host", "core/placement", "core/resource", "core/workload", "policies/decision", "policies/wasm", "sdk/policyabi"}, "reads a log and runs policies on it as a shard would, without one"},
+	{"cmd/paceline/internal/replay", []string{"core/host", "core/placement", "core/resource", "core/workload", "policies/decision", "policies/native", "policies/wasm", "sdk/policyabi"}, "reads a log and runs policies on it as a shard would, without one"},
 	{"cmd/paceline/internal/policy", []string{"core/host", "core/placement", "core/resource", "core/workload", "policies/wasm", "policies/wasm/kit", "policies/signature", "sdk/guest", "sdk/policyabi"}, "makes and judges policies as a server would, without one"},
 	{"cmd/paceline/internal/rules", []string{"core/api/admit", "core/api/auth", "core/api/spec", "core/resource", "core/respool", "core/scheduler", "policies/rego", "sdk/...", "cmd/paceline/internal/jobfile"}, "judges jobs as a server would, without one"},
 	{"cmd/paceline/internal/simpack", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/fragment", "cmd/paceline/internal/tracefile"}, "an experiment on the real placement"},

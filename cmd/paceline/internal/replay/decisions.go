@@ -116,7 +116,7 @@ func (f *filter) holds(d *decision.Decision) bool {
 
 // read returns the newest entries that are wanted, of each shard in the order of decisions.
 func read(dir string, wanted decision.Range, f *filter) ([]entry, error) {
-	var list []entry
+	list := []entry{} // JSON of none is a list, too
 	shard := ""
 	names := map[host.Row]string{}
 	_, err := decision.Visit(dir, wanted, func(e decision.Event) error {
@@ -190,7 +190,7 @@ func tell(out io.Writer, list []entry) {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s\t%s\n", e.Time.Format(time.DateTime), e.Shard, e.Sequence, e.policy(), orDash(strings.Join(pools, ",")), tasks, placed, e.Took,
 			hosts(on[:min(len(on), shownHosts)], len(on)))
 	}
-	w.Flush() //nolint:errcheck // output for people
+	w.Flush()
 }
 
 // shownHosts bounds the hosts of a line.

@@ -23,6 +23,7 @@ import (
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/policies/decision"
+	"github.com/paceline-sched/paceline/policies/native"
 	"github.com/paceline-sched/paceline/policies/wasm"
 	"github.com/paceline-sched/paceline/sdk/policyabi"
 )
@@ -93,7 +94,8 @@ preemption is taken on the same hosts, and the log has no priorities: "no room f
 
 const replayHelp = `Give recorded batches to another policy and count what would differ. The recorded policy differs in nothing from itself.
 
-A policy is a module's file, or built in: native stands for what the built-in policies were recorded to do, best-fit, pack and spread are for all tasks.
+A policy is a module's file, or built in: native stands for what the built-in policies were recorded to do; best-fit, pack, spread, fgd and load-aware are for
+all tasks.
 
 ` + estimates
 
@@ -110,13 +112,13 @@ func newReplayCommand(dataDir string, now func() time.Time) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(policies) == 0 {
-				return mistakef("name the policy to replay with: --policy new.wasm, or one that is built in: %s", strings.Join(builtIn, ", "))
+				return mistakef("name the policy to replay with: --policy new.wasm, or one that is built in: %s", strings.Join(builtIn(), ", "))
 			}
 			return run(cmd, &s, policies, o, now())
 		},
 	}
 	s.flags(cmd, dataDir)
-	cmd.Flags().StringArrayVar(&policies, "policy", nil, "a module's file, or one of "+strings.Join(builtIn, ", ")+"; may be repeated")
+	cmd.Flags().StringArrayVar(&policies, "policy", nil, "a module's file, or one of "+strings.Join(builtIn(), ", ")+"; may be repeated")
 	limits(cmd, &o)
 	return cmd
 }
@@ -147,8 +149,19 @@ func newDiffCommand(dataDir string, now func() time.Time) *cobra.Command {
 	return cmd
 }
 
+// strategies are those of the built-in placer; native stands for the one under which each task was recorded.
+var strategies = []string{"native", string(workload.StrategyBestFit), string(workload.StrategyPack), string(workload.StrategySpread)}
+
 // builtIn are the policies that are no files.
-var builtIn = []string{"native", string(workload.StrategyBestFit), string(workload.StrategyPack), string(workload.StrategySpread)}
+func builtIn() []string {
+	list := slices.Clone(strategies)
+	for _, name := range native.Names() {
+		if !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
 
 func run(cmd *cobra.Command, s *source, policies []string, o decision.Options, now time.Time) error {
 	asJSON, err := wantsJSON(cmd)
@@ -190,31 +203,20 @@ const callWork = 1 << 16
 
 // contender makes a policy of its name or file. Its first fault is noted.
 func contender(ctx context.Context, name string, faults map[string]*wasm.Fault) (decision.Contender, func(), error) {
-	if slices.Contains(builtIn, name) {
+	if slices.Contains(strategies, name) {
 		strategy := workload.Strategy(name)
 		if name == "native" {
 			strategy = ""
 		}
 		return decision.Builtin(name, strategy), func() {}, nil
 	}
-	binary, err := os.ReadFile(name)
+	version, err := load(ctx, name)
 	if err != nil {
-		return decision.Contender{}, nil, mistakef("policy %s: it is neither built in (%s) nor a file that can be read: %w", name, strings.Join(builtIn, ", "), err)
-	}
-	module, err := wasm.Check(binary, wasm.Limits{})
-	if err != nil {
-		return decision.Contender{}, nil, mistakef("policy %s: %w", name, err)
-	}
-	if !slices.Contains(module.Capability.Kinds, policyabi.Place) {
-		return decision.Contender{}, nil, mistakef("policy %s is none of placement; only those can be replayed", name)
-	}
-	version, err := wasm.Load(ctx, module, wasm.Config{})
-	if err != nil {
-		return decision.Contender{}, nil, mistakef("policy %s: %w", name, err)
+		return decision.Contender{}, nil, err
 	}
 	slot := &wasm.Slot{}
 	slot.Swap(version)
-	c := decision.Contender{Name: filepath.Base(name), Digest: module.Digest.String(), New: func(names *resource.Names) (placement.Placer, error) {
+	c := decision.Contender{Name: filepath.Base(name), Digest: version.Module().Digest.String(), New: func(names *resource.Names) (placement.Placer, error) {
 		return wasm.NewPlacer(wasm.PlacerConfig{Slot: slot, Names: names, CallWork: callWork, OnFault: func(f *wasm.Fault) {
 			if faults[name] == nil {
 				faults[name] = f
@@ -225,6 +227,29 @@ func contender(ctx context.Context, name string, faults map[string]*wasm.Fault) 
 		slot.Swap(nil)
 		version.Release()
 	}, nil
+}
+
+// load makes a policy that is built in, or of a module's file, ready.
+func load(ctx context.Context, name string) (*wasm.Version, error) {
+	if slices.Contains(native.Names(), name) {
+		return native.Load(name, wasm.Config{})
+	}
+	binary, err := os.ReadFile(name)
+	if err != nil {
+		return nil, mistakef("policy %s: it is neither built in (%s) nor a file that can be read: %w", name, strings.Join(builtIn(), ", "), err)
+	}
+	module, err := wasm.Check(binary, wasm.Limits{})
+	if err != nil {
+		return nil, mistakef("policy %s: %w", name, err)
+	}
+	if !slices.Contains(module.Capability.Kinds, policyabi.Place) {
+		return nil, mistakef("policy %s is none of placement; only those can be replayed", name)
+	}
+	version, err := wasm.Load(ctx, module, wasm.Config{})
+	if err != nil {
+		return nil, mistakef("policy %s: %w", name, err)
+	}
+	return version, nil
 }
 
 // wantsJSON reads -o: a table for people, or JSON.

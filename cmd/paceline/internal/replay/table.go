@@ -31,7 +31,7 @@ func table(out io.Writer, r *decision.Report) {
 	}
 	row(w, "", head...)
 	figures(w, r)
-	w.Flush() //nolint:errcheck // output for people
+	w.Flush()
 	if p := r.Pair; p != nil && len(r.Policies) > 1 {
 		fmt.Fprintf(out, "\n%s and %s agree on %d tasks and send %d elsewhere; %d are placed by the first alone, %d by the second\n", r.Policies[0].Name, r.Policies[1].Name,
 			p.Same, p.Elsewhere, p.OnlyFirst, p.OnlySecond)
@@ -105,7 +105,7 @@ func differences(out io.Writer, c *decision.Comparison) {
 		d := &c.Differences[i]
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", d.Time.Format(time.TimeOnly), d.Shard, d.Sequence, d.Request, d.Tasks, hosts(d.Recorded, d.Tasks), hosts(d.Other, d.Tasks))
 	}
-	w.Flush() //nolint:errcheck // output for people
+	w.Flush()
 }
 
 // hosts joins names; more stands for those that are left out.

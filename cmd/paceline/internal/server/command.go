@@ -100,6 +100,8 @@ func (o *options) common(cmd *cobra.Command, d Defaults) {
 	f.StringVar(&o.config.AdmissionDir, "admission-dir", "", "directory of bundles of admission rules, taken up as they change; see also 'paceline admission'")
 	f.StringVar(&o.config.AdmissionKeys, "admission-keys", "", "directory of public keys (ID.pem), of which one must have signed each bundle of admission rules")
 	f.StringVar(&o.config.PolicyKeys, "policy-keys", "", "directory of public keys (ID.pem, Ed25519), of which one must have signed each policy")
+	f.StringVar(&o.config.DecisionLogDir, "decision-log-dir", "", "directory of the log of decisions, which 'paceline policy replay' reads (default: decisions in the data directory)")
+	f.Int64Var(&o.config.DecisionLogMiB, "decision-log-mib", defaultDecisionLog, "MiB of it that are kept; 0: nothing is recorded")
 	f.IntVar(&o.gcPercent, "gc-percent", 0, "garbage that may gather in memory, in percent of what is in use; less costs processor time (default: GOGC, or 50)")
 	f.StringVar(&o.logFormat, "log-format", "text", "form of the log on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "info", "least level that is logged: debug, info, warn or error")
@@ -127,6 +129,9 @@ func (o *options) run(cmd *cobra.Command, d Defaults) error {
 	}
 	if err := limitGarbage(o.gcPercent, d.GOGC); err != nil {
 		return err
+	}
+	if o.config.DecisionLogMiB == 0 {
+		o.config.DecisionLogMiB = -1
 	}
 	o.config.Log, o.config.Version, o.config.Commit, o.config.Compile = log, d.Version, d.Commit, compileByItself
 	var readyErr error

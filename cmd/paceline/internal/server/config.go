@@ -62,6 +62,11 @@ type Config struct {
 	// Compile makes the process that compiles policies, see wasm.Compiler. Default: this process does.
 	Compile func(ctx context.Context, cache string) *exec.Cmd
 
+	// DecisionLogDir is where placement is recorded, see decision.Config. Default: decisions in DataDir.
+	DecisionLogDir string
+	// DecisionLogMiB is how much of it is kept. Default 256; negative: nothing is recorded.
+	DecisionLogMiB int64
+
 	Local     LocalConfig
 	Simulated SimulatedConfig
 
@@ -107,6 +112,7 @@ func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	c.withDecisionLog()
 	if c.Local.Hosts > 0 && c.Local.CPUMilli == 0 {
 		c.Local.CPUMilli = int64(runtime.NumCPU()) * 1000 / int64(c.Local.Hosts)
 	}

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -25,6 +24,7 @@ import (
 	"github.com/paceline-sched/paceline/core/telemetry"
 	"github.com/paceline-sched/paceline/hostmanagers/local"
 	"github.com/paceline-sched/paceline/hostmanagers/simulated"
+	"github.com/paceline-sched/paceline/policies/decision"
 	"github.com/paceline-sched/paceline/policies/registry"
 	"github.com/paceline-sched/paceline/policies/rego"
 
@@ -69,6 +69,10 @@ func Run(ctx context.Context, config Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	decisions, err := config.decisionLog(metrics.Trace())
+	if err != nil {
+		return err
+	}
 	cell, err := engine.Open(ctx, engine.Config{
 		Cell: config.cell(), Store: db, Keys: keys, Trace: metrics.Trace(), Log: config.Log.With(telemetry.KeyComponent, "engine"),
 	})
@@ -81,6 +85,7 @@ func Run(ctx context.Context, config Config) (err error) {
 	if err != nil {
 		return err
 	}
+	front.decisions = decisions
 	return config.serve(ctx, cell, members, front)
 }
 
@@ -105,10 +110,11 @@ func (c *Config) openStore(ctx context.Context) (*badgerstore.Store, error) {
 
 // door is where calls come in.
 type door struct {
-	server   *api.Server
-	listener net.Listener
-	judge    *rego.Judge
-	policies *registry.Registry
+	server    *api.Server
+	listener  net.Listener
+	judge     *rego.Judge
+	policies  *registry.Registry
+	decisions *decision.Log // nil: none
 }
 
 // front opens the door before anything runs behind it, so that a taken port is found out at once.
@@ -156,8 +162,9 @@ func (c *Config) serve(ctx context.Context, cell *engine.Engine, members []membe
 	frontErr := door.policies.Open(frontCtx) // before anything is placed
 	if frontErr == nil {
 		shardsDone.Go(func() { door.policies.Run(shardCtx) })
+		h := &host{cell: cell, policies: door.policies, decisions: door.decisions, log: c.Log}
 		for _, m := range members {
-			shardsDone.Go(func() { m.run(shardCtx, cell, door.policies, c.Log) })
+			shardsDone.Go(func() { m.run(shardCtx, h) })
 		}
 		if c.Started != nil {
 			c.Started(door.listener.Addr().String())
@@ -234,18 +241,18 @@ func (c *Config) simulatedHosts() ([]driver.Host, error) {
 }
 
 // run keeps a shard at work on the cluster until ctx ends; a driver that cannot start is tried again.
-func (m *member) run(ctx context.Context, cell *engine.Engine, policies *registry.Registry, log *slog.Logger) {
+func (m *member) run(ctx context.Context, h *host) {
 	delay := firstRetry
 	for {
 		began := time.Now()
-		err := m.once(ctx, cell, policies, log)
+		err := m.once(ctx, h)
 		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(began) > lastRetry {
 			delay = firstRetry
 		}
-		log.Error("shard stopped; it is started again", telemetry.KeyCluster, m.cluster, telemetry.KeyError, err, telemetry.KeyDuration, delay)
+		h.log.Error("shard stopped; it is started again", telemetry.KeyCluster, m.cluster, telemetry.KeyError, err, telemetry.KeyDuration, delay)
 		select {
 		case <-ctx.Done():
 			return
@@ -255,22 +262,24 @@ func (m *member) run(ctx context.Context, cell *engine.Engine, policies *registr
 	}
 }
 
-func (m *member) once(ctx context.Context, cell *engine.Engine, policies *registry.Registry, log *slog.Logger) error {
+func (m *member) once(ctx context.Context, h *host) error {
 	d, err := m.driver()
 	if err != nil {
 		return err
 	}
 	id := fmt.Sprintf("%s/%d", m.cluster, m.shard)
-	placers := policies.Source(id)
+	placers := h.policies.Source(id)
 	defer placers.Close()
+	recorded, closeRecord := h.record(id, placers)
+	defer closeRecord()
 	r, err := shardruntime.New(shardruntime.Config{
-		Machine: shard.Config{ID: shard.ID(id), Cluster: m.cluster, Placers: placers}, Driver: d, Core: cell,
-		Log: log.With(telemetry.KeyComponent, "shard"),
+		Machine: shard.Config{ID: shard.ID(id), Cluster: m.cluster, Placers: recorded}, Driver: d, Core: h.cell,
+		Log: h.log.With(telemetry.KeyComponent, "shard"),
 	})
 	if err != nil {
 		return err
 	}
-	if err := cell.Attach(ctx, r); err != nil {
+	if err := h.cell.Attach(ctx, r); err != nil {
 		return err
 	}
 	return r.Run(ctx)
