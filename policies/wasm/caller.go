@@ -137,7 +137,7 @@ func (c *caller) try(q *question) *Fault {
 	}
 	v.counters.Requests.Add(uint64(max(q.records, 1)))
 	if c.config.OnCall != nil {
-		c.config.OnCall(Call{Digest: v.module.Digest, Requests: max(q.records, 1), Tasks: q.tasks, Placed: count, Fuel: fuel, Took: took})
+		c.config.OnCall(Call{Digest: v.module.Digest, Requests: max(q.records, 1), Tasks: q.tasks, Placed: count, Fuel: fuel, Used: in.used(fuel), Took: took, Memory: in.size()})
 	}
 	return nil
 }

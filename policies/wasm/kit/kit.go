@@ -127,9 +127,12 @@ func (r *Report) name(m *wasm.Module) {
 func Try(ctx context.Context, r *Report, v *wasm.Version, o Options) error {
 	o = o.orDefault()
 	r.name(v.Module())
-	for _, k := range v.Module().Capability.Kinds {
-		if k != policyabi.Place {
-			r.add(k.String(), Skipped, "the kit has no scenes for this kind yet: an instance came up, no more is known")
+	for i := range questions {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if q := &questions[i]; slices.Contains(v.Module().Capability.Kinds, q.kind) {
+			r.question(v, q, o)
 		}
 	}
 	if !slices.Contains(v.Module().Capability.Kinds, policyabi.Place) {

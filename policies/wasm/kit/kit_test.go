@@ -32,6 +32,27 @@ func TestGoodPolicyPasses(t *testing.T) {
 	}
 }
 
+func TestOtherKindsPass(t *testing.T) {
+	module, err := os.ReadFile(filepath.Join("..", "testdata", "guests", "trio.wasm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := kit.Run(t.Context(), module, kit.Options{Rounds: 3, Calls: 200})
+	if err != nil || r.Err() != nil {
+		t.Fatal(err, r.Err())
+	}
+	var names []string
+	for _, c := range r.Checks {
+		if c.Outcome != kit.Passed {
+			t.Errorf("%s: %s: %s", c.Name, c.Outcome, c.Detail)
+		}
+		names = append(names, c.Name)
+	}
+	if got := strings.Join(names, ", "); got != "module, load, preempt, preempt memory, quota, quota memory, route, route memory" {
+		t.Error(got)
+	}
+}
+
 const (
 	arenaAt   = 1 << 16
 	counterAt = 64
@@ -91,19 +112,21 @@ func TestFindsWhatIsWrong(t *testing.T) {
 		outcome kit.Outcome
 		detail  string
 	}{
-		"no module":        {[]byte("\x00asm"), "module", kit.Failed, "at byte"},
-		"traps at once":    {policy("place", asm.Op(0x00)), "load", kit.Failed, "trap"},
-		"traps on none":    {policy("place", header(policyabi.HeaderRows), asm.Op(0x45), asm.If(0x40, asm.Op(0x00)), nothing), "no hosts", kit.Failed, "trap"},
-		"traps on one":     {policy("place", header(policyabi.HeaderRows), asm.I32Const(1), asm.Op(0x46), asm.If(0x40, asm.Op(0x00)), nothing), "one host", kit.Failed, "trap"},
-		"no room":          {policy("place", header(policyabi.HeaderRows), asm.I32Const(99), asm.Op(0x49), asm.If(0x40, oneTask(asm.I32Const(0)), asm.Op(0x0f)), nothing), "full table", kit.Failed, "cannot take a task"},
-		"loops when large": {policy("place", header(policyabi.HeaderRows), asm.I32Const(9999), asm.Op(0x4b), asm.If(0x40, asm.Loop(0x40, asm.Br(0))), nothing), "a full-sized table", kit.Failed, "fuel"},
-		"places nothing":   {policy("place", nothing), "places", kit.Warned, "nothing at all"},
-		"leaks":            {policy("place", grow, nothing), "memory", kit.Failed, "it grew from"},
-		"keeps to itself":  {policy("place", nothing), "memory", kit.Passed, "the same for the last"},
-		"places on row 0":  {policy("place", row0), "random tables", kit.Passed, "tasks placed"},
-		"always the same":  {policy("place", row0), "the same again", kit.Passed, "answers the same"},
-		"remembers":        {policy("place", odd), "the same again", kit.Warned, "differently"},
-		"another kind":     {policy("place preempt", nothing), "preempt", kit.Skipped, "no scenes"},
+		"no module":         {[]byte("\x00asm"), "module", kit.Failed, "at byte"},
+		"traps at once":     {policy("place", asm.Op(0x00)), "load", kit.Failed, "trap"},
+		"traps on none":     {policy("place", header(policyabi.HeaderRows), asm.Op(0x45), asm.If(0x40, asm.Op(0x00)), nothing), "no hosts", kit.Failed, "trap"},
+		"traps on one":      {policy("place", header(policyabi.HeaderRows), asm.I32Const(1), asm.Op(0x46), asm.If(0x40, asm.Op(0x00)), nothing), "one host", kit.Failed, "trap"},
+		"no room":           {policy("place", header(policyabi.HeaderRows), asm.I32Const(99), asm.Op(0x49), asm.If(0x40, oneTask(asm.I32Const(0)), asm.Op(0x0f)), nothing), "full table", kit.Failed, "cannot take a task"},
+		"loops when large":  {policy("place", header(policyabi.HeaderRows), asm.I32Const(9999), asm.Op(0x4b), asm.If(0x40, asm.Loop(0x40, asm.Br(0))), nothing), "a full-sized table", kit.Failed, "fuel"},
+		"places nothing":    {policy("place", nothing), "places", kit.Warned, "nothing at all"},
+		"leaks":             {policy("place", grow, nothing), "memory", kit.Failed, "it grew from"},
+		"keeps to itself":   {policy("place", nothing), "memory", kit.Passed, "the same for the last"},
+		"places on row 0":   {policy("place", row0), "random tables", kit.Passed, "tasks placed"},
+		"always the same":   {policy("place", row0), "the same again", kit.Passed, "answers the same"},
+		"remembers":         {policy("place", odd), "the same again", kit.Warned, "differently"},
+		"ranks nobody":      {policy("place preempt", nothing), "preempt", kit.Passed, "answered alike"},
+		"ranks too many":    {policy("place preempt", header(policyabi.HeaderRequestCount), asm.I32Const(2), asm.Op(0x46), asm.If(0x40, asm.I64Const(3), asm.Op(0x0f)), nothing), "preempt", kit.Failed, "3 ranks for 2"},
+		"leaks as it ranks": {policy("place preempt", grow, nothing), "preempt memory", kit.Failed, "it grew from"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -13,25 +13,16 @@ const (
 	memoryDoublings = 3
 )
 
-// memory watches an instance's memory over many calls. It must come to rest: for as many calls as there were before it must not grow.
-func (j *judge) memory() {
-	s := scene{hosts: fixed(memoryRows), work: 1 << 40}
+// rest watches an instance's memory over many calls. It must come to rest: for as many calls as there were before it must not grow. call makes a call and returns the memory's size
+// in bytes and how many calls there were.
+func (r *Report) rest(name string, o Options, call func() (size, calls int, err error)) {
+	watch := o.Calls / 2
 	size, calls := 0, 0
-	p := j.newPlayer(&s, func(_ *player, c *wasm.Call) { size, calls = c.Memory, calls+1 })
-	defer p.placer.Close()
-	st := stage{scene: &s, draw: newDraw(j.options.Seed, 1<<20, 0), books: newBooks()}
-	st.tables = append(st.tables, p.table)
-	if why := st.raise(); why != "" {
-		j.report.add("memory", Failed, "%s", why)
-		return
-	}
-	spec := &workload.JobSpec{Kind: workload.Batch, Template: workload.TaskTemplate{Needs: resource.Vector{resource.CPU: 500, resource.Memory: 256}}}
-	requests := []placement.Request{{Class: placement.NewClass(workload.JobID{1}, spec, nil), Count: 4}}
-	watch := j.options.Calls / 2
 	run := func() bool {
 		for range watch {
-			if p.placer.Plan(p.table, requests); p.fault != nil {
-				j.report.add("memory", Failed, "after %d calls: %v", calls, p.fault)
+			var err error
+			if size, calls, err = call(); err != nil {
+				r.add(name, Failed, "after %d calls: %v", calls, err)
 				return false
 			}
 		}
@@ -43,13 +34,34 @@ func (j *judge) memory() {
 			return
 		}
 		if size == was {
-			j.report.add("memory", Passed, "%d KiB, the same for the last %d of %d calls", size>>10, watch, calls)
+			r.add(name, Passed, "%d KiB, the same for the last %d of %d calls", size>>10, watch, calls)
 			return
 		}
 		if doubling == memoryDoublings {
-			j.report.add("memory", Failed, "it grew from %d to %d KiB in the last %d of %d calls: free, or reuse, what a call allocates", was>>10, size>>10, watch, calls)
+			r.add(name, Failed, "it grew from %d to %d KiB in the last %d of %d calls: free, or reuse, what a call allocates", was>>10, size>>10, watch, calls)
 			return
 		}
 		watch *= 2
 	}
+}
+
+// memory watches the memory of a policy of placement.
+func (j *judge) memory() {
+	s := scene{hosts: fixed(memoryRows), work: 1 << 40}
+	size, calls := 0, 0
+	p := j.newPlayer(&s, func(_ *player, c *wasm.Call) { size, calls = c.Memory, calls+1 })
+	defer p.placer.Close()
+	st := stage{scene: &s, draw: newDraw(j.options.Seed, 1<<20, 0), books: newBooks(), tables: alike(p)}
+	if why := st.raise(); why != "" {
+		j.report.add("memory", Failed, "%s", why)
+		return
+	}
+	spec := &workload.JobSpec{Kind: workload.Batch, Template: workload.TaskTemplate{Needs: resource.Vector{resource.CPU: 500, resource.Memory: 256}}}
+	requests := []placement.Request{{Class: placement.NewClass(workload.JobID{1}, spec, nil), Count: 4}}
+	j.report.rest("memory", j.options, func() (int, int, error) {
+		if p.placer.Plan(p.table, requests); p.fault != nil {
+			return size, calls, p.fault
+		}
+		return size, calls, nil
+	})
 }
