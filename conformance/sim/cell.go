@@ -103,6 +103,7 @@ func (c *cell) start() {
 	for _, cl := range w.clusters {
 		cl.attach()
 	}
+	w.policies.started()
 	c.armStep()
 }
 
@@ -354,6 +355,10 @@ func (c *cell) carryOut(e scheduler.Effect) {
 	switch e := e.(type) {
 	case scheduler.Reply:
 		c.w.users.answered(e.Answer)
+	case scheduler.AskQuota:
+		c.w.policies.quota(e)
+	case scheduler.AskRanks:
+		c.w.policies.ranks(e)
 	case scheduler.ToShard:
 		name, _, _ := strings.Cut(string(e.Shard), "/")
 		for _, cl := range c.w.clusters {

@@ -18,6 +18,9 @@
 // between the first phase and the second stands a quiet, in which the load does not change, with demand in every pool (quiet.go): preemption
 // must come to an end, without circles, and nobody may starve beside what he is entitled to.
 //
+// A quarter of the seeds have policies of quota and of preemption in force (policies.go) that answer late, twice, wrongly or with malice. What no policy may change is
+// checked all the time; that of preemption stays in force in the quiet, where nobody may go in circles whatever it says.
+//
 // # How to add something
 //
 // A kind of work is a case of users.draw, or a wish in users.decorate; a command is one more case of users.act and of the table in spell.go.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/paceline-sched/paceline/core/resource"
@@ -17,6 +18,7 @@ const tolerance = 8
 // demand, by pouring water in real numbers.
 func (c *cell) checkEntitlements(pools []scheduler.PoolView) {
 	capacity := c.capacity()
+	policed := slices.ContainsFunc(pools, func(p scheduler.PoolView) bool { return strings.HasPrefix(p.EntitledBy, "policy ") })
 	for k := range resource.FirstNamed + 1 { // the scenarios name one more
 		tree := map[string]*naivePool{"": {path: "", reservation: float64(capacity[k]), entitlement: float64(capacity[k])}}
 		for n := range pools { // parents come before their children
@@ -46,7 +48,8 @@ func (c *cell) checkEntitlements(pools []scheduler.PoolView) {
 			if np == nil {
 				continue
 			}
-			if off := float64(p.Entitlement[k]) - np.entitlement; math.Abs(off) > tolerance {
+			c.checkRules(p, k)
+			if off := float64(p.Entitlement[k]) - np.entitlement; math.Abs(off) > tolerance && !policed {
 				c.w.fail(CheckEntitlement, "pool %s is entitled to %d of kind %d; poured out it is %.1f", p.Path, p.Entitlement[k], k, np.entitlement)
 			}
 			if off := float64(p.Reservation[k]) - np.reservation; math.Abs(off) > tolerance {

@@ -25,6 +25,8 @@ type Options struct {
 	// Lending has pools that lend to one another, so that much is preempted; PreemptionsPerSecond is then the cell's bound. 0: its default.
 	Lending              bool
 	PreemptionsPerSecond int
+	// Policies has policies of quota and of preemption in force that wish the cell ill.
+	Policies bool
 	// Interpose is a fault of the program. Nil: none.
 	Interpose *Interposer `json:"-"`
 	// Trace gets a line for everything that happens. Nil: nobody looks.
@@ -87,6 +89,7 @@ func Draw(seed uint64) Options {
 	if lends(seed) {
 		o.lend()
 	}
+	o.Policies = seed%policedEvery == policedAt
 	return o
 }
 
@@ -102,6 +105,7 @@ type Report struct {
 	Virtual                                  time.Duration
 	Faults                                   map[string]int
 	Rooms                                    map[string]int // what happened when room was made
+	Policies                                 map[string]int // how they answered
 	Digest                                   uint64         // of every group, in order: two runs of a seed have the same
 }
 
@@ -130,6 +134,12 @@ func (r *Report) Add(o Report) {
 	for kind, n := range o.Rooms {
 		r.Rooms[kind] += n
 	}
+	if r.Policies == nil {
+		r.Policies = map[string]int{}
+	}
+	for how, n := range o.Policies {
+		r.Policies[how] += n
+	}
 }
 
 func (r Report) String() string {
@@ -141,6 +151,10 @@ func (r Report) String() string {
 	text = strings.TrimSuffix(text, ",") + "; rooms:"
 	for _, kind := range slices.Sorted(maps.Keys(r.Rooms)) {
 		text += fmt.Sprintf(" %s %d,", kind, r.Rooms[kind])
+	}
+	text = strings.TrimSuffix(text, ",") + "; policies:"
+	for _, how := range slices.Sorted(maps.Keys(r.Policies)) {
+		text += fmt.Sprintf(" %s %d,", how, r.Policies[how])
 	}
 	return strings.TrimSuffix(text, ",")
 }

@@ -31,6 +31,7 @@ type world struct {
 	users    *users
 	disturb  func() // what an answer rests on that is held up; nil: nobody does
 	rooms    *rooms // that are made by preemption
+	policies *policies
 	judge    *judge // of what is durable
 	truth    *truth // of what really runs
 	watchers []*watcher
@@ -83,7 +84,7 @@ func run(opts Options, from *Scenario) (Report, error) { return newWorld(opts, f
 
 func newWorld(opts Options, from *Scenario) *world {
 	w := &world{opts: opts, random: newRandom(opts.Seed), now: origin, script: newScript(from)}
-	w.report.Faults, w.report.Rooms = map[string]int{}, map[string]int{}
+	w.report.Faults, w.report.Rooms, w.report.Policies = map[string]int{}, map[string]int{}, map[string]int{}
 	return w
 }
 
@@ -227,7 +228,7 @@ func (w *world) runUntil(end int64) {
 
 func (w *world) build(from *Scenario) {
 	w.trace("%v", &w.opts)
-	w.judge, w.truth, w.rooms = newJudge(w), newTruth(w), newRooms(w)
+	w.judge, w.truth, w.rooms, w.policies = newJudge(w), newTruth(w), newRooms(w), newPolicies(w)
 	if from != nil {
 		w.plans = from.Clusters
 	} else {
@@ -252,6 +253,7 @@ func (w *world) suffer(from *Scenario) {
 	for _, watcher := range w.watchers {
 		watcher.start()
 	}
+	w.policies.generate()
 	if from == nil {
 		w.generate()
 	} else {
@@ -309,6 +311,7 @@ func (w *world) mend() {
 	w.calm = true
 	w.trace("--- faults stop")
 	w.cell.mend()
+	w.policies.mend()
 	w.runUntil(w.now + int64(time.Minute))
 	if w.opts.Lending {
 		w.quieten()
