@@ -276,7 +276,9 @@ func (h *hearing) cover(list []*pledge) bool {
 			h.letOff(n)
 		}
 	}
-	if len(list) > 1 && !w.together && int64(h.count())*millionths > s.press.tokens { // the rate: fewer tasks take fewer
+	// The rate: others may have spent it since this was asked, and fewer tasks take fewer.
+	spent := len(h.doomed) > first && !s.mayPreempt()
+	if spent || len(list) > 1 && !w.together && int64(h.count())*millionths > s.press.tokens {
 		h.forget(first)
 		return false
 	}

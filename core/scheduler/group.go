@@ -15,7 +15,8 @@ type dirtyEntry struct {
 	job       *job // with task, or alone
 	task      bool
 	instance  uint32
-	ended     bool // the task's run ended in this Step: it goes to the history
+	ended     bool        // the task's run ended in this Step: it goes to the history
+	former    []RunRecord // and so did these of its runs, before it got another
 	host      *hostState
 	pool      workload.PoolID
 	gonePool  *respool.Pool // deleted
@@ -133,14 +134,12 @@ func (s *State) writeTask(b *groupBuilder, e *dirtyEntry) {
 	t.dirty = 0
 	rec := j.taskRecord(e.instance)
 	b.put(Write{Record: rec})
-	if e.ended {
-		b.put(Write{Record: RunRecord{
-			ID: j.runID(e.instance), Host: rec.Host, State: rec.RunState, Reason: rec.Reason, ExitCode: rec.ExitCode, Signal: rec.Signal,
-			Message: rec.Message, Placed: rec.Placed, Started: rec.Started, Ended: s.now, Config: rec.Config,
-		}})
-		b.settle(settlement{meter: j.meter, needs: j.needs(e.instance), began: rec.Placed})
-		if t.run > MaxRunsKept {
-			old := j.runID(e.instance)
+	s.ownRun(e)
+	for _, run := range e.former {
+		b.put(Write{Record: run})
+		b.settle(settlement{meter: j.meter, needs: j.needs(e.instance), began: run.Placed})
+		if run.ID.Run > MaxRunsKept {
+			old := run.ID
 			old.Run -= MaxRunsKept
 			b.put(Write{Record: RunRecord{ID: old}, Delete: true})
 		}
@@ -149,6 +148,19 @@ func (s *State) writeTask(b *groupBuilder, e *dirtyEntry) {
 		Kind: ChangeTask, At: s.now, Pool: j.spec.Pool, Job: j.ID, JobState: j.State, Goal: j.Goal, Run: j.runID(e.instance), State: rec.State,
 		RunState: rec.RunState, Healthy: rec.Healthy, Reason: rec.Reason, ExitCode: rec.ExitCode, Host: rec.Host, Name: j.spec.Name,
 		Message: rec.Message, Principal: e.principal,
+	})
+}
+
+// ownRun notes the task's run if it ended in this Step: the task may get another before the Step is over.
+func (s *State) ownRun(e *dirtyEntry) {
+	if !e.ended {
+		return
+	}
+	e.ended = false
+	rec := e.job.taskRecord(e.instance)
+	e.former = append(e.former, RunRecord{
+		ID: e.job.runID(e.instance), Host: rec.Host, State: rec.RunState, Reason: rec.Reason, ExitCode: rec.ExitCode, Signal: rec.Signal,
+		Message: rec.Message, Placed: rec.Placed, Started: rec.Started, Ended: s.now, Config: rec.Config,
 	})
 }
 

@@ -24,6 +24,9 @@ func (s *State) startRun(j *job, i uint32, h *hostState, a *shard.Assignment) {
 // bindRun binds an admitted instance to a host: from here on the run exists.
 func (s *State) bindRun(j *job, i uint32, h *hostState, a *shard.Assignment) {
 	t := &j.tasks[i]
+	if t.dirty != 0 { // its last run may have ended just now, with room ready for the next
+		s.ownRun(&s.dirty[t.dirty-1])
+	}
 	s.setHome(t, h)
 	t.generation = j.generationOf(i)
 	t.run++
