@@ -180,7 +180,16 @@ func (c *cell) checkQueues(pools []scheduler.PoolView, jobs []scheduler.JobView,
 			continue
 		}
 		if w := firstWaiting(p, jobs); w != nil {
-			waited, of := c.waitsFor(p, w)
+			var behind resource.Vector // what others got who go after it
+			for b := range jobs {
+				if g := &jobs[b]; g.Spec.Pool == p.Pool.ID && goesBefore(w, g) {
+					behind = behind.Add(now[g.ID].Sub(before[g.ID]).Max(resource.Vector{}))
+				}
+			}
+			waited, of := c.waitsFor(p, w, behind)
+			if waited == (resource.Vector{}) { // it could have had it but for them
+				waited, of = c.waitsFor(p, w, resource.Vector{})
+			}
 			if waited == (resource.Vector{}) {
 				continue
 			}
@@ -230,8 +239,9 @@ const (
 	guarantee                    // of what its pool may use for work that stays
 )
 
-// waitsFor is what the next unit of a job takes of the kinds in which it is short, if it is first in line for them and could ever have them.
-func (c *cell) waitsFor(p *scheduler.PoolView, j *scheduler.JobView) (short resource.Vector, of account) {
+// waitsFor is what the next unit of a job takes of the kinds in which it is short, if it is first in line for them and could ever have them, when spare
+// is left beside what is.
+func (c *cell) waitsFor(p *scheduler.PoolView, j *scheduler.JobView, spare resource.Vector) (short resource.Vector, of account) {
 	unit := j.Spec.Template.Needs
 	switch {
 	case wholeGang(j.Spec):
@@ -250,14 +260,14 @@ func (c *cell) waitsFor(p *scheduler.PoolView, j *scheduler.JobView) (short reso
 	reach := p.Entitlement.Sub(p.NonPreemptible)
 	if !j.Spec.Preemptible {
 		reach = p.Entitlement.Min(p.Reservation)
-		left := p.Reservation.Sub(p.NonPreemptible)
+		left := p.Reservation.Sub(p.NonPreemptible).Add(spare)
 		short, of = lacks(&unit, &left), guarantee
 	}
 	if !unit.FitsIn(&reach) {
 		return resource.Vector{}, 0
 	}
 	if short == (resource.Vector{}) {
-		left := p.Entitlement.Sub(p.Usage)
+		left := p.Entitlement.Sub(p.Usage).Add(spare)
 		short, of = lacks(&unit, &left), entitled
 	}
 	return short, of

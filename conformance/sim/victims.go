@@ -76,7 +76,9 @@ func (r *rooms) attribute(e *eviction, decided []*room) {
 	within := r.sight.jobs[e.by].Spec.Pool == victim.Spec.Pool
 	elsewhere := slices.IndexFunc(decided, func(p *room) bool { return !p.back && (p.job == e.by || p.job == (workload.JobID{})) })
 	switch {
-	case within && elsewhere >= 0 && (at < 0 || decided[at].back): // it makes room in the pool alone, for work that hosts have room for
+	case within && elsewhere >= 0 && (at < 0 || decided[at].back || r.w.opts.Policies && elsewhere != at):
+		// It makes room in the pool alone, for work that hosts have room for. Under an order that makes no sense it may stand in the way of another's
+		// room, too.
 		r.count("evicted-elsewhere")
 		p := decided[elsewhere]
 		e.room = &room{leaseOf: leaseOf{p.shard, 0}, batch: p.batch, asked: p.asked}
