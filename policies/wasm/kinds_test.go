@@ -264,6 +264,20 @@ func TestGenerationOfPools(t *testing.T) {
 	}
 }
 
+func TestSlotTellsItsWatcher(t *testing.T) {
+	first, second := load(t, guest(t, "trio"), wasm.Config{}), load(t, guest(t, "trio"), wasm.Config{})
+	slot := &wasm.Slot{}
+	slot.Swap(first)
+	var told []*wasm.Version
+	slot.Watch(func(v *wasm.Version) { told = append(told, v) })
+	for _, v := range []*wasm.Version{first, second, second, nil} {
+		slot.Swap(v)
+	}
+	if want := []*wasm.Version{first, second, nil}; !slices.Equal(told, want) {
+		t.Fatalf("told of %v, want %v", told, want)
+	}
+}
+
 // thrifty is a policy of two kinds in Go: pools get their guarantees and nothing else, and the smallest use makes room first.
 type thrifty struct{ quotas int }
 

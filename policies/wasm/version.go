@@ -177,10 +177,25 @@ func (v *Version) close() {
 }
 
 // Slot holds the version that is in force. The zero value holds none.
-type Slot struct{ current atomic.Pointer[Version] }
+type Slot struct {
+	current atomic.Pointer[Version]
+	watcher atomic.Pointer[func(*Version)]
+}
 
 // Swap puts a version in force, nil for none, and returns the one that was. That goes on serving whoever is at work with it; its owner Releases it.
-func (s *Slot) Swap(v *Version) *Version { return s.current.Swap(v) }
+func (s *Slot) Swap(v *Version) *Version {
+	old := s.current.Swap(v)
+	if told := s.watcher.Load(); told != nil && old != v {
+		(*told)(v)
+	}
+	return old
+}
+
+// Watch has told called with the version in force, now and by whoever swaps it for another. A slot has one watcher, and only one goroutine at a time may swap under it.
+func (s *Slot) Watch(told func(*Version)) {
+	s.watcher.Store(&told)
+	told(s.current.Load())
+}
 
 // Current is the version in force, nil for none.
 func (s *Slot) Current() *Version { return s.current.Load() }

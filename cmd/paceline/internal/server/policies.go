@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/paceline-sched/paceline/policies/signature"
 	"github.com/paceline-sched/paceline/policies/wasm"
 	"github.com/paceline-sched/paceline/policies/wasm/kit"
+	"github.com/paceline-sched/paceline/sdk/policyabi"
 )
 
 // compileVerb is the hidden command that compiles a policy for a server, in a process of its own.
@@ -61,6 +63,42 @@ func (c *Config) registry(cell *engine.Engine, keys signature.Keys, trace *telem
 		Store: cell, Keys: keys, Wasm: config, Kit: kit.Options{Rounds: pushRounds, Calls: pushCalls},
 		Log: c.Log.With(telemetry.KeyComponent, "policies"), Trace: trace,
 	})
+}
+
+// askPolicies has the engine ask the policies of quota and of preemption that are in force, now and whenever others come into force. What it returns lets go of
+// them, once the engine has ended.
+func askPolicies(cell *engine.Engine, policies *registry.Registry) (letGo func()) {
+	config := func(kind policyabi.Kind) wasm.AskConfig {
+		return wasm.AskConfig{
+			Slot: policies.Slot(kind.String(), ""), Moment: func() (uint64, time.Time) { return 0, time.Now() },
+			OnFault: func(f *wasm.Fault) { policies.Faulted(kind.String(), f) }, OnCall: func(c wasm.Call) { policies.Called(kind.String(), c) },
+		}
+	}
+	ofQuota, ofVictims := config(policyabi.Quota), config(policyabi.Preempt)
+	quota, ranker := wasm.NewQuota(ofQuota), wasm.NewRanker(ofVictims)
+	ofQuota.Slot.Watch(func(v *wasm.Version) {
+		if v == nil {
+			_ = cell.UseQuota("", nil) // fails only when the engine has ended
+			return
+		}
+		_ = cell.UseQuota(nameOf(v), quota) // likewise
+	})
+	ofVictims.Slot.Watch(func(v *wasm.Version) {
+		if v == nil {
+			_ = cell.UseRanks("", nil) // likewise
+			return
+		}
+		_ = cell.UseRanks(nameOf(v), ranker) // likewise
+	})
+	return func() {
+		quota.Close()
+		ranker.Close()
+	}
+}
+
+// nameOf names a version to users.
+func nameOf(v *wasm.Version) string {
+	return v.Module().Capability.Name + "@" + v.Module().Digest.Short()
 }
 
 // compileByItself starts this program again to compile a policy.

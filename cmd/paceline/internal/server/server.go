@@ -159,6 +159,7 @@ func (c *Config) serve(ctx context.Context, cell *engine.Engine, members []membe
 		stopFront()
 	})
 	shardsDone.Go(func() { door.judge.Run(shardCtx) })
+	letGo := askPolicies(cell, door.policies)
 	frontErr := door.policies.Open(frontCtx) // before anything is placed
 	if frontErr == nil {
 		shardsDone.Go(func() { door.policies.Run(shardCtx) })
@@ -175,6 +176,7 @@ func (c *Config) serve(ctx context.Context, cell *engine.Engine, members []membe
 	}
 	stopEngine()
 	engineDone.Wait()
+	letGo()
 	stopShards()
 	shardsDone.Wait()
 	return errors.Join(engineErr, frontErr)
