@@ -69,6 +69,10 @@ var packageRules = []packageRule{
 	{"hostmanagers/local", []string{"core/driver", "core/resource", "core/workload", "core/telemetry", "hostmanagers/local/..."}, "a driver knows the contract, not the scheduler"},
 	{"hostmanagers/local/runner/...", []string{"core/driver", "core/resource", "core/workload", "hostmanagers/local/runner/..."}, "runs processes for every emulated cluster"},
 	{"hostmanagers/simulated", []string{"core/driver", "core/resource", "core/workload", "core/telemetry"}, "a driver knows the contract, not the scheduler or other drivers"},
+	{"hostmanagers/mesos/emulator", []string{"hostmanagers/local/runner/...", "hostmanagers/mesos/emulator/..."}, "serves an emulated cluster to any framework; knows nothing of Paceline"},
+	{"hostmanagers/mesos/emulator/cluster", []string{"hostmanagers/mesos/emulator/wire"}, "a state machine knows neither connections nor processes"},
+	{"hostmanagers/mesos/emulator/wire", nil, "messages and their forms stand alone"},
+	{"hostmanagers/mesos/recordings", nil, "data for tests"},
 
 	{"policies/signature", nil, "a key signs bytes, whatever they are"},
 	{"policies/registry", []string{"core/...", "sdk/policyabi", "policies/wasm", "policies/wasm/kit", "policies/signature"}, "chooses which loaded version decides; the cell stores what it knows"},
@@ -122,6 +126,8 @@ var libraries = []library{
 	{"github.com/prometheus", []string{"core/telemetry", "core/api/...", "core/engine"}, "metrics have one registry"},
 	{"github.com/spf13", []string{"cmd/paceline/..."}, "flags belong to the command line"},
 	{"github.com/tetratelabs/wazero", []string{"policies/wasm/..."}, "policies run in one sandbox"},
+	{"github.com/mesos/mesos-go", []string{"hostmanagers/mesos/..."}, "Mesos is one kind of cluster"},
+	{"github.com/gogo/protobuf", []string{"hostmanagers/mesos/..."}, "comes with mesos-go's messages"},
 	{"gonum.org/v1/plot", []string{"cmd/paceline/internal/simpack", "cmd/paceline/internal/simrun"}, "plots are drawn by the simulator only"},
 	{"go.yaml.in/yaml", []string{"core/api/...", "cmd/paceline/..."}, "configuration files are read at the edges"},
 	{"golang.org/x/term", []string{"cmd/paceline/..."}, "terminals are the command line's"},
@@ -133,8 +139,8 @@ var libraries = []library{
 // testLibraries are open to every test and to the kits.
 var testLibraries = []string{"pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe/go-internal"}
 
-// testOurs is open to every test: kits, and neighbours to build a scene from. The forbidden directions stay forbidden.
-var testOurs = []string{"core/...", "conformance/...", "sdk/..."}
+// testOurs is open to every test: kits, data, and neighbours to build a scene from. The forbidden directions stay forbidden.
+var testOurs = []string{"core/...", "conformance/...", "sdk/...", "hostmanagers/mesos/recordings"}
 
 // CheckImports holds every package to its rule and every library to its home.
 func CheckImports(t *Tree) []Finding {
