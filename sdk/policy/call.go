@@ -8,7 +8,8 @@ import (
 type Call struct {
 	in       *Instance
 	table    *Table
-	requests []Request
+	requests []Request // of which asked are those of the call
+	asked    int
 	results  []byte
 	n        int // results written
 	at       int // the request that the last of them is for
@@ -72,9 +73,8 @@ func (c *Call) serve(h *policyabi.Header, n int) (int, error) {
 		c.requests[i].decode(c.in.arena, h, i)
 	}
 	c.results = c.in.arena[h.Results : h.Results+h.ResultCapacity*policyabi.ResultBytes]
-	c.n, c.at, c.current = 0, 0, nil
+	c.n, c.at, c.current, c.asked = 0, 0, nil, n
 	if c.placer != nil {
-		c.requests = c.requests[:n]
 		if err := c.placer.Place(c); err != nil {
 			return 0, err
 		}
@@ -100,10 +100,7 @@ func (c *Call) serve(h *policyabi.Header, n int) (int, error) {
 func (c *Call) Table() *Table { return c.table }
 
 // Requests are what is asked for.
-func (c *Call) Requests() []Request { return c.requests }
-
-// Log tells people something: at most 1,024 bytes, at most 16 times a call.
-func (c *Call) Log(level int, text string) { c.in.log(level, text) }
+func (c *Call) Requests() []Request { return c.requests[:c.asked] }
 
 // Fits reports whether a host has room for one task of a request, counting what the call took so far.
 func (c *Call) Fits(r *Request, row int) bool {

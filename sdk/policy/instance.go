@@ -30,6 +30,7 @@ func (p *Program) Start(log func(level int, text string)) *Instance {
 	if in.log == nil {
 		in.log = func(int, string) {}
 	}
+	in.table.log = in.log
 	in.call.bind(in)
 	return in
 }

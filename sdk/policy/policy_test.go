@@ -380,3 +380,21 @@ func TestKitFinds(t *testing.T) {
 		}
 	}
 }
+
+// talker logs what it is told of the call.
+type talker struct{ jumpy }
+
+func (*talker) Prepare(t *policy.Table, r *policy.Request) {
+	mix, version := t.Mix()
+	t.Log(policyabi.LogInfo, fmt.Sprintf("request %d at %d with seed %d: %d classes, version %d, class %d", r.Index(), t.Time(), t.Seed(), len(mix), version, mix[0].ID))
+}
+
+func TestWhatAPolicyIsTold(t *testing.T) {
+	p := policytest.New(t, policy.Info{Name: "talker"}, &talker{})
+	p.Seed, p.Time, p.Mix = 42, 1234, []policy.Class{{ID: 7, Weight: 0.5}, {ID: 8, Weight: 0.5}}
+	p.Place([]policytest.Host{{Name: "a"}}, policytest.Request{}, policytest.Request{})
+	want := "[request 0 at 1234 with seed 42: 2 classes, version 1, class 7 request 1 at 1234 with seed 42: 2 classes, version 1, class 7]"
+	if fmt.Sprint(p.Log) != want {
+		t.Errorf("%v, want %s", p.Log, want)
+	}
+}

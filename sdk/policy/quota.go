@@ -87,5 +87,8 @@ func (p *Pools) Capacity(k Kind) int64 {
 // Entitlement is for the policy to write.
 func (p *Pools) Entitlement(k Kind) []int64 { return p.entitlement[k] }
 
+// Log is Table's.
+func (p *Pools) Log(level int, text string) { p.table.Log(level, text) }
+
 // Seed is the call's own randomness.
 func (p *Pools) Seed() uint64 { return p.table.Seed() }

@@ -14,6 +14,7 @@ var le = binary.LittleEndian
 // column that the policy did not ask for, or that the scheduler does not have, is nil. They must not be written.
 type Table struct {
 	arena   []byte
+	log     func(level int, text string)
 	header  policyabi.Header
 	entries []policyabi.Entry
 	kinds   int // those that may have a column are below it
@@ -231,6 +232,9 @@ func (t *Table) Generation() uint64 { return t.header.Generation }
 func (t *Table) Scratch() []byte {
 	return t.arena[t.header.Scratch : t.header.Scratch+t.header.ScratchBytes]
 }
+
+// Log tells people something, at one of policyabi's levels: at most 1,024 bytes, at most 16 times a call.
+func (t *Table) Log(level int, text string) { t.log(level, text) }
 
 // Seed is the call's own randomness.
 func (t *Table) Seed() uint64 { return t.header.Seed }
