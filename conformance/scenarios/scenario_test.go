@@ -416,6 +416,9 @@ func (w *world) advance(by string) string {
 	}
 	w.now = target
 	w.settle()
+	if w.idle > 0 && !w.holding {
+		w.check()
+	}
 	return ""
 }
 

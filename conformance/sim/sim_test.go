@@ -203,6 +203,23 @@ func TestComparisonsSeeEveryField(t *testing.T) {
 			t.Errorf("TaskRecord.%s is not compared", f.Name)
 		}
 	}
+	for f := range reflect.TypeFor[scheduler.JobRecord]().Fields() {
+		if f.Name == "Restart" {
+			continue
+		}
+		var x, y scheduler.JobRecord
+		setSomething(t, reflect.ValueOf(&y).Elem().FieldByIndex(f.Index))
+		if sameJob(&x, &y) {
+			t.Errorf("JobRecord.%s is not compared", f.Name)
+		}
+	}
+	for f := range reflect.TypeFor[scheduler.Restart]().Fields() {
+		var x, y scheduler.JobRecord
+		setSomething(t, reflect.ValueOf(&y.Restart).Elem().FieldByIndex(f.Index))
+		if sameJob(&x, &y) {
+			t.Errorf("Restart.%s is not compared", f.Name)
+		}
+	}
 	for f := range reflect.TypeFor[scheduler.HostRecord]().Fields() {
 		if f.Name == "Summary" {
 			continue
@@ -236,6 +253,8 @@ func setSomething(t *testing.T, v reflect.Value) {
 		v.SetUint(1)
 	case reflect.Array:
 		setSomething(t, v.Index(0))
+	case reflect.Struct:
+		setSomething(t, v.Field(0))
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 	case reflect.Map:
