@@ -40,8 +40,11 @@ type cell struct {
 	stepping  bool
 	pending   []commit // Steps that are not durable, in order
 	writing   bool
-	wakes     int                         // arming of the timer that counts
-	followed  *scheduler.Image            // what the groups that Step returned amount to
+	wakes     int                  // arming of the timer that counts
+	followed  *scheduler.Image     // what the groups that Step returned amount to
+	idle      int                  // Steps since the books were looked at
+	pools     []scheduler.PoolView // as they were then
+	jobs      []scheduler.JobView
 	sinceFull int                         // Steps since the whole state was compared with followed
 	stale     bool                        // some of them wrote
 	before    map[workload.PoolID]books   // after the last Step
@@ -97,9 +100,10 @@ func (c *cell) start() {
 	c.state, c.sinceFull = state, 0
 	w.rooms.forget()
 	jobs, _ := state.Reader().Jobs(0, 1<<20, scheduler.JobFilter{})
-	sums, charged := c.addUp(state.Reader(), jobs)
+	held := heldBy(state.Reader(), jobs)
+	sums, charged := c.addUp(jobs, held)
 	c.before, c.charged = byPool(state.Reader().Pools("/"), sums), charged
-	c.parties = ofLeaves(state.Reader().Pools("/"), c.countParties(state.Reader(), jobs))
+	c.parties = ofLeaves(state.Reader().Pools("/"), countParties(jobs, held))
 	for _, cl := range w.clusters {
 		cl.attach()
 	}
@@ -198,7 +202,7 @@ func (c *cell) step() {
 	w.rooms.scan(out.Groups)
 	c.follow(out.Groups)
 	w.rooms.after(events, &out)
-	c.compare(len(out.Groups) > 0)
+	c.compare(n == 0 && len(out.Groups)+len(out.Internal)+len(out.External) == 0, len(out.Groups) > 0)
 	for _, e := range out.Internal {
 		c.carryOut(e)
 	}

@@ -117,6 +117,13 @@ func TestCoreMutants(t *testing.T) {
 		t.Skip("it is one")
 	}
 	program := mutate(t)
+	t.Run("no mutant", func(t *testing.T) {
+		t.Parallel()
+		out, err := exec.CommandContext(t.Context(), program, "-test.run", "^TestMutantSeeds$", "-test.v", "-sim.mutated").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "--- PASS: TestMutantSeeds/") {
+			t.Errorf("the right core does not pass: %v\n%s", err, out)
+		}
+	})
 	for _, m := range coreMutants {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()

@@ -257,13 +257,32 @@ func (c *cell) compareStore() {
 	c.w.judge.recovered(c.load())
 }
 
-// compare holds the state against what its groups amount to: wholly now and then, and the pools' books every time.
-func (c *cell) compare(wrote bool) {
-	c.checkPools()
+// mostIdle bounds the Steps after each other in which the cell heard and said nothing and no pool or instance changed, and whose books nobody looks at.
+const mostIdle = 8
+
+// compare holds the state against what its groups amount to: wholly now and then, and the pools' books after every Step that was not idle.
+func (c *cell) compare(idle, wrote bool) {
+	pools := c.state.Reader().Pools("/")
+	jobs, _ := c.state.Reader().Jobs(0, 1<<20, scheduler.JobFilter{})
+	same := slices.EqualFunc(pools, c.pools, sameBooks) && slices.EqualFunc(jobs, c.jobs, sameStates)
+	if c.idle++; !idle || !same || c.idle == mostIdle {
+		c.idle, c.pools, c.jobs = 0, pools, jobs
+		c.checkPools()
+	}
 	c.stale = c.stale || wrote
 	if c.sinceFull++; c.stale && c.sinceFull >= c.w.opts.FullEvery {
 		c.compareNow()
 	}
+}
+
+// sameBooks reports whether nothing was charged to a pool or given back, and what it may use is what it was.
+func sameBooks(a, b scheduler.PoolView) bool {
+	return a.Path == b.Path && a.Pool == b.Pool && a.Usage == b.Usage && a.NonPreemptible == b.NonPreemptible && a.Entitlement == b.Entitlement &&
+		a.Reservation == b.Reservation && a.Revocable == b.Revocable && a.Waiting == b.Waiting
+}
+
+func sameStates(a, b scheduler.JobView) bool {
+	return a.ID == b.ID && a.ByState == b.ByState && a.ByRun == b.ByRun
 }
 
 func (c *cell) compareNow() {

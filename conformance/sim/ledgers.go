@@ -17,8 +17,8 @@ type party struct {
 
 // checkLedgers holds the ledgers beside the pools' own against the instances: what each owner's work and what revocable work holds. Neither
 // may grow beyond its bound; what was bounded anew under running work may stay.
-func (c *cell) checkLedgers(reader scheduler.Reader, jobs []scheduler.JobView, pools []scheduler.PoolView) {
-	now := c.countParties(reader, jobs)
+func (c *cell) checkLedgers(reader scheduler.Reader, jobs []scheduler.JobView, held []resource.Vector, pools []scheduler.PoolView) {
+	now := countParties(jobs, held)
 	was := c.partiesNow(pools)
 	for n := range pools {
 		p := &pools[n]
@@ -49,21 +49,12 @@ func (c *cell) checkLedgers(reader scheduler.Reader, jobs []scheduler.JobView, p
 	c.parties = ofLeaves(pools, now)
 }
 
-func (c *cell) countParties(reader scheduler.Reader, jobs []scheduler.JobView) map[party]resource.Vector {
+func countParties(jobs []scheduler.JobView, held []resource.Vector) map[party]resource.Vector {
 	sums := map[party]resource.Vector{}
 	for n := range jobs {
 		j := &jobs[n]
 		if j.ByState[workload.InstanceAdmitted]+j.ByState[workload.InstanceActive] == 0 {
 			continue
-		}
-		var held resource.Vector
-		tasks, _ := reader.Tasks(j.ID, 0, 1<<20, scheduler.TaskFilter{
-			States: []workload.InstanceState{workload.InstanceAdmitted, workload.InstanceActive},
-		})
-		for i := range tasks {
-			if t := &tasks[i]; t.State == workload.InstanceAdmitted || t.RunState.Live() {
-				held = held.Add(needsOf(j.Spec, t.Instance))
-			}
 		}
 		who := party{owner: j.Spec.Owner}
 		if j.Spec.Revocable {
@@ -71,7 +62,7 @@ func (c *cell) countParties(reader scheduler.Reader, jobs []scheduler.JobView) m
 		}
 		for path := j.PoolPath; path != ""; path = path[:strings.LastIndexByte(path, '/')] {
 			who.path = path
-			sums[who] = sums[who].Add(held)
+			sums[who] = sums[who].Add(held[n])
 		}
 	}
 	return sums

@@ -15,10 +15,9 @@ type books struct{ usage, firm resource.Vector }
 // checkPools adds up what every pool's instances hold and holds it against the pool's own books and bounds. A bound that was lowered under
 // running work may be passed by what runs already, never by more.
 func (c *cell) checkPools() {
-	reader := c.state.Reader()
-	jobs, _ := reader.Jobs(0, 1<<20, scheduler.JobFilter{})
-	now, charged := c.addUp(reader, jobs)
-	pools := reader.Pools("/")
+	reader, pools, jobs := c.state.Reader(), c.pools, c.jobs
+	held := heldBy(reader, jobs)
+	now, charged := c.addUp(jobs, held)
 	was := c.whereNow(pools)
 	shared := map[string]resource.Vector{} // entitlements of children, by parent
 	for n := range pools {
@@ -56,7 +55,7 @@ func (c *cell) checkPools() {
 			c.w.fail(CheckEntitlement, "the children of pool %s are entitled to %v, more than its %v", p.Path, sum, p.Entitlement)
 		}
 	}
-	c.checkLedgers(reader, jobs, pools)
+	c.checkLedgers(reader, jobs, held, pools)
 	c.checkEntitlements(pools)
 	c.checkQueues(pools, jobs, c.charged, charged)
 	c.before, c.charged = byPool(pools, now), charged
@@ -95,8 +94,28 @@ func leaf(pools []scheduler.PoolView, path string) bool {
 	return true
 }
 
-// addUp counts, instance by instance, what is charged for each job, and to each pool and those above it.
-func (c *cell) addUp(reader scheduler.Reader, jobs []scheduler.JobView) (map[string]books, charges) {
+// heldBy counts, instance by instance, what each job is to be charged for.
+func heldBy(reader scheduler.Reader, jobs []scheduler.JobView) []resource.Vector {
+	held := make([]resource.Vector, len(jobs))
+	for n := range jobs {
+		j := &jobs[n]
+		if j.ByState[workload.InstanceAdmitted]+j.ByState[workload.InstanceActive] == 0 {
+			continue
+		}
+		tasks, _ := reader.Tasks(j.ID, 0, 1<<20, scheduler.TaskFilter{
+			States: []workload.InstanceState{workload.InstanceAdmitted, workload.InstanceActive},
+		})
+		for i := range tasks {
+			if t := &tasks[i]; t.State == workload.InstanceAdmitted || t.RunState.Live() {
+				held[n] = held[n].Add(needsOf(j.Spec, t.Instance))
+			}
+		}
+	}
+	return held
+}
+
+// addUp sums what is charged to each pool and those above it, and for each job.
+func (c *cell) addUp(jobs []scheduler.JobView, held []resource.Vector) (map[string]books, charges) {
 	sums, charged := map[string]books{}, charges{}
 	for n := range jobs {
 		j := &jobs[n]
@@ -107,15 +126,7 @@ func (c *cell) addUp(reader scheduler.Reader, jobs []scheduler.JobView) (map[str
 		if wholeGang(j.Spec) && admitted != 0 && admitted != j.Spec.Instances {
 			c.w.fail(CheckGangs, "%d of the %d members of gang %s are admitted", admitted, j.Spec.Instances, j.Spec.Name)
 		}
-		var b books
-		tasks, _ := reader.Tasks(j.ID, 0, 1<<20, scheduler.TaskFilter{
-			States: []workload.InstanceState{workload.InstanceAdmitted, workload.InstanceActive},
-		})
-		for i := range tasks {
-			if t := &tasks[i]; t.State == workload.InstanceAdmitted || t.RunState.Live() {
-				b.usage = b.usage.Add(needsOf(j.Spec, t.Instance))
-			}
-		}
+		b := books{usage: held[n]}
 		if charged[j.ID] = b.usage; !j.Spec.Preemptible {
 			b.firm = b.usage
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/paceline-sched/paceline/core/admission"
 	"github.com/paceline-sched/paceline/core/preemption"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/shard"
@@ -278,11 +279,49 @@ func (h *hearing) cover(list []*pledge) bool {
 	}
 	// The rate: others may have spent it since this was asked, and fewer tasks take fewer.
 	spent := len(h.doomed) > first && !s.mayPreempt()
-	if spent || len(list) > 1 && !w.together && int64(h.count())*millionths > s.press.tokens {
+	spent = spent || len(list) > 1 && !w.together && int64(h.count())*millionths > s.press.tokens
+	if spent || !h.staysFirst() {
 		h.forget(first)
 		return false
 	}
 	return true
+}
+
+// staysFirst reports whether the job is first in line still once its victims have ended. Where they leave room under the bound of an owner or of
+// controllers, work that goes before the job may stop waiting for that and begin to wait for what the job was to get.
+func (h *hearing) staysFirst() bool {
+	s, w := h.state, h.in.work
+	q := s.queueOfJob(w.job)
+	room, ok := s.room(q)
+	if !ok || room.Owner == nil && room.Controllers == nil {
+		return ok
+	}
+	var directed resource.Vector
+	owners := map[string]resource.Vector{}
+	for n := range h.doomed {
+		d := &h.doomed[n]
+		if d.job.spec.Revocable || d.job.spec.Pool != w.job.spec.Pool {
+			continue
+		}
+		use := d.use(s)
+		room.Usage = room.Usage.Sub(use)
+		owners[d.job.spec.Owner] = owners[d.job.spec.Owner].Add(use)
+		if d.job.spec.Controller {
+			directed = directed.Add(use)
+		}
+	}
+	if bound := room.Controllers; bound != nil {
+		room.Controllers = &admission.Bound{Limit: bound.Limit, Left: bound.Left.Add(directed)}
+	}
+	if bound := room.Owner; bound != nil {
+		room.Owner = func(owner string) (admission.Bound, bool) {
+			b, bounded := bound(owner)
+			b.Left = b.Left.Add(owners[owner])
+			return b, bounded
+		}
+	}
+	_, first := q.queue.LeftFor(w.job.ID, &room)
+	return first
 }
 
 // coverSome covers as many of the pledges as can be, at least half of the most, and lets the victims of the others off. What starts together is
