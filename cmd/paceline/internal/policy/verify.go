@@ -40,7 +40,8 @@ func newVerifyCommand() *cobra.Command {
 		Use:   "verify FILE",
 		Short: "Judge a module as a server does before it keeps it",
 		Long: `Judge a module: that it may be loaded at all, and what it does on random tables: empty and full ones, with gangs, GPUs, hosts that it must leave
-out, named resources. Each is played by two fresh instances, which must do the same. A policy passes that places badly; bench and shadow tell of that.
+out, named resources; of policies of other kinds, what they say of random pools, jobs and clusters. All is asked of two fresh instances, which must say
+the same. A policy passes that places badly; bench and shadow tell of that.
 
 The exit code is 1 when a check fails. A warning is something to know, and fails nothing.`,
 		Example: `  paceline policy verify best-fit.wasm
