@@ -24,6 +24,6 @@ func program(info policy.Info, p any) *policy.Program {
 // All lists the policies, by name in the order of the alphabet.
 func All() []*policy.Program {
 	return []*policy.Program{
-		Bands(), BestFit(), DRF(), FGD(), GangCost(), LeastWorkLost(), LoadAware(), MaxMin(), Pack(), Spread(), Static(),
+		Bands(), BestFit(), DRF(), FGD(), GangCost(), LeastResidue(), LeastWorkLost(), LoadAware(), MaxMin(), Pack(), Spread(), Static(),
 	}
 }

@@ -66,7 +66,7 @@ func TestGuests(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		program *policy.Program
-	}{{"fgd", builtin.FGD()}, {"load-aware", builtin.LoadAware()}} {
+	}{{"fgd", builtin.FGD()}, {"least-residue", builtin.LeastResidue()}, {"load-aware", builtin.LoadAware()}} {
 		t.Run(c.name, func(t *testing.T) {
 			old, module := trusted(t, c.program, wasm.Config{}), guest(t, c.name)
 			names := newNames(t, "licences")

@@ -23,6 +23,24 @@ type mix struct {
 	fresh   int64             // since it was told last
 	told    []placement.Share // never changed, only replaced
 	version uint64            // of told; 0: nothing was told yet
+	fixed   bool              // told was given
+}
+
+// fix makes the mix what is expected, whatever is asked for.
+func (x *mix) fix(expected []placement.Share) {
+	list := slices.Clone(expected)
+	slices.SortStableFunc(list, func(a, b placement.Share) int {
+		return cmp.Or(cmp.Compare(b.Weight, a.Weight), cmp.Compare(a.Class.ID, b.Class.ID))
+	})
+	list = list[:min(len(list), policyabi.MaxMix)]
+	total := 0.0
+	for _, s := range list {
+		total += s.Weight
+	}
+	for i := range list {
+		list[i].Weight /= total
+	}
+	x.told, x.version, x.fixed = list, 1, true
 }
 
 type mixEntry struct {
@@ -31,6 +49,9 @@ type mixEntry struct {
 }
 
 func (x *mix) add(r *placement.Request) {
+	if x.fixed {
+		return
+	}
 	if x.counts == nil {
 		x.counts = map[placement.ClassID]*mixEntry{}
 	}
@@ -60,7 +81,7 @@ func (x *mix) halve() {
 
 // renew tells the mix anew. Small changes are not worth telling.
 func (x *mix) renew() {
-	if x.version == 0 || x.fresh >= max(mixStep, x.total/16) {
+	if x.version == 0 || !x.fixed && x.fresh >= max(mixStep, x.total/16) {
 		x.tell()
 	}
 }

@@ -26,6 +26,8 @@ type PlacerConfig struct {
 	CallWork int64
 	// Seed and Time of a batch, for policies that draw or look at the clock: Place has neither. Default nil: always 0.
 	Moment func() (seed uint64, now time.Time)
+	// Expected is the class mix that policies are told, weights above 0 whose sum need not be 1; of more than policyabi.MaxMix classes the heaviest. Default nil: what was asked for lately.
+	Expected []placement.Share
 }
 
 // Call is one call of a policy.
@@ -67,6 +69,9 @@ func NewPlacer(config PlacerConfig) *Placer {
 	p := &Placer{config: config, native: placement.NewNative(), fallback: config.Fallback}
 	if p.fallback == nil {
 		p.fallback = p.native
+	}
+	if config.Expected != nil {
+		p.mix.fix(config.Expected)
 	}
 	return p
 }

@@ -14,6 +14,7 @@ const (
 	trialRows    = 1024
 	trialDevices = 8
 	trialTasks   = 48
+	trialMix     = 64 // classes
 )
 
 // try brings an instance up for each kind that the policy is of and has it decide on tables of the trial's own. What that costs is what calls are measured by
@@ -32,7 +33,7 @@ func (v *Version) tryPlace() error {
 	slot := &Slot{}
 	slot.Swap(v)
 	var fault *Fault
-	p := NewPlacer(PlacerConfig{Slot: slot, OnFault: func(f *Fault) { fault = f }, CallWork: 1 << 40})
+	p := NewPlacer(PlacerConfig{Slot: slot, OnFault: func(f *Fault) { fault = f }, CallWork: 1 << 40, Expected: trialExpected()})
 	defer p.Close()
 	t := trialTable()
 	for range 2 { // a second time for what the first one only set up
@@ -63,8 +64,8 @@ func trialTable() *host.Table {
 			Capacity: resource.Vector{resource.CPU: int64(32000 + i%7*8000), resource.Memory: int64(65536 << (i % 3)), resource.Disk: 1 << 20},
 		}
 		if i%4 == 0 {
-			for range trialDevices {
-				h.Devices = append(h.Devices, host.Device{Model: "trial", Milli: host.DeviceMilli})
+			for l := range int64(trialDevices) { // some have less, as when shares of them are gone
+				h.Devices = append(h.Devices, host.Device{Model: "trial", Milli: host.DeviceMilli - l%2*100*l})
 			}
 		}
 		if _, err := t.Upsert(h); err != nil {
@@ -85,4 +86,16 @@ func trialClasses() []*placement.Class {
 		classes = append(classes, placement.NewClass(workload.JobID{}, spec, nil))
 	}
 	return classes
+}
+
+// trialExpected is a class mix for policies that look ahead: they do more for each row, the more classes they are told.
+func trialExpected() []placement.Share {
+	var mix []placement.Share
+	for i := range int64(trialMix) {
+		spec := &workload.JobSpec{Kind: workload.Batch, Template: workload.TaskTemplate{
+			Needs: resource.Vector{resource.CPU: 500 * (1 + i%16), resource.Memory: 1024 * (1 + i%7), resource.GPU: 50 * i % 1050},
+		}}
+		mix = append(mix, placement.Share{Class: placement.NewClass(workload.JobID{}, spec, nil), Weight: float64(trialMix + 1 - i)})
+	}
+	return mix
 }

@@ -14,6 +14,7 @@ import (
 // Report is what a run found. It holds no times, so equal runs make equal reports.
 type Report struct {
 	Policy string  `json:"policy"`
+	Digest string  `json:"digest,omitempty"` // of a module
 	Seeds  []int64 `json:"seeds"`
 	Demand float64 `json:"demand"`
 	Hosts  int     `json:"hosts"` // with GPUs

@@ -34,16 +34,13 @@ const (
 // Levels are the demands, in percent of the GPU capacity, at which a run is measured; those up to the run's demand count.
 var Levels = []int{50, 60, 70, 80, 85, 90, 95, 100, 105, 110, 120, 130}
 
-// Policies are the strategies that a run may follow.
-var Policies = []workload.Strategy{workload.StrategyBestFit, workload.StrategyPack, workload.StrategySpread}
-
 // Options say what to run.
 type Options struct {
 	Hosts  []Host
 	Tasks  []Task
-	Policy workload.Strategy // one of Policies
-	Seeds  []int64           // 1 to MaxSeeds, one repetition each
-	Demand float64           // GPU demand as a multiple of the capacity, above 0, at most MaxDemand
+	Policy *Policy
+	Seeds  []int64 // 1 to MaxSeeds, one repetition each
+	Demand float64 // GPU demand as a multiple of the capacity, above 0, at most MaxDemand
 }
 
 // Host is one machine of the inventory.
@@ -70,8 +67,8 @@ func (t *Task) gpuMilli() int64 { return int64(t.GPUs) * t.GPUMilli }
 // Validate reports what is wrong with the options.
 func (o *Options) Validate() error {
 	switch {
-	case !slices.Contains(Policies, o.Policy):
-		return fmt.Errorf("policy %q is unknown: choose one of %s", o.Policy, policyNames())
+	case o.Policy == nil:
+		return errors.New("no policy was given")
 	case len(o.Seeds) == 0 || len(o.Seeds) > MaxSeeds:
 		return fmt.Errorf("%d seeds were given: give 1 to %d", len(o.Seeds), MaxSeeds)
 	case !(o.Demand > 0 && o.Demand <= MaxDemand):
@@ -84,14 +81,6 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-func policyNames() string {
-	names := make([]string, len(Policies))
-	for i, p := range Policies {
-		names[i] = string(p)
-	}
-	return strings.Join(names, ", ")
-}
-
 // Run runs the protocol once for each seed.
 func Run(o Options) (Report, error) {
 	if err := o.Validate(); err != nil {
@@ -99,12 +88,12 @@ func Run(o Options) (Report, error) {
 	}
 	w := newWorkload(&o)
 	report := Report{
-		Policy: string(o.Policy), Seeds: o.Seeds, Demand: o.Demand,
+		Policy: o.Policy.Name, Digest: o.Policy.Digest, Seeds: o.Seeds, Demand: o.Demand,
 		Hosts: len(w.hosts), GPUs: int(w.capacity / host.DeviceMilli), NotPlaced: map[string]int{},
 	}
 	allocated, fragmented := newSeries(o.Demand), newSeries(o.Demand)
 	for _, seed := range o.Seeds {
-		if err := w.repeat(seed, &report, allocated, fragmented); err != nil {
+		if err := w.repeat(o.Policy, seed, &report, allocated, fragmented); err != nil {
 			return Report{}, fmt.Errorf("seed %d: %w", seed, err)
 		}
 	}
@@ -124,8 +113,9 @@ type trace struct {
 	hosts    []Host  // with GPUs
 	shapes   []shape // in the order of first use
 	order    []int   // shape of each task, by task name
-	capacity int64   // GPU, in thousandths
-	target   int64   // demand to reach, likewise
+	likely   []placement.Share
+	capacity int64 // GPU, in thousandths
+	target   int64 // demand to reach, likewise
 }
 
 func newWorkload(o *Options) *trace {
@@ -141,7 +131,7 @@ func newWorkload(o *Options) *trace {
 	slices.SortStableFunc(tasks, func(a, b Task) int { return strings.Compare(a.Name, b.Name) })
 	index := map[placement.ClassID]int{}
 	for _, t := range tasks {
-		class := classOf(&t, o.Policy)
+		class := classOf(&t, o.Policy.strategy)
 		i, ok := index[class.ID]
 		if !ok {
 			i = len(w.shapes)
@@ -151,6 +141,7 @@ func newWorkload(o *Options) *trace {
 		w.shapes[i].weight++
 		w.order = append(w.order, i)
 	}
+	w.likely = w.expected()
 	return w
 }
 
@@ -210,12 +201,13 @@ func (w *trace) mix() *fragment.Measure {
 }
 
 // repeat places the tasks of one seed until the demand is reached, and measures at each level on the way.
-func (w *trace) repeat(seed int64, report *Report, allocated, fragmented *series) error {
+func (w *trace) repeat(policy *Policy, seed int64, report *Report, allocated, fragmented *series) error {
 	table, err := w.table()
 	if err != nil {
 		return err
 	}
-	native := placement.NewNative()
+	placer := policy.placer(w.likely)
+	defer placer.close()
 	placed, demand := int64(0), int64(0)
 	level := 0
 	mix := w.mix()
@@ -223,7 +215,10 @@ func (w *trace) repeat(seed int64, report *Report, allocated, fragmented *series
 		if demand >= w.target {
 			break
 		}
-		result := native.Place(table, []placement.Request{{Class: w.shapes[s].class, Count: 1}})[0]
+		result := placer.Place(table, []placement.Request{{Class: w.shapes[s].class, Count: 1}})[0]
+		if placer.fault != nil {
+			return placer.fault
+		}
 		report.Tasks++
 		demand += w.shapes[s].task.gpuMilli()
 		if result.Refused == 0 {

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/simpack"
-	"github.com/paceline-sched/paceline/core/workload"
 )
 
 const (
@@ -35,17 +34,27 @@ func read[T any](t *testing.T, path string, parse func(io.Reader, string) ([]T, 
 	return list
 }
 
-func options(t *testing.T, hosts, pods string, policy workload.Strategy, seeds ...int64) simpack.Options {
+func open(t *testing.T, policy string) *simpack.Policy {
+	t.Helper()
+	p, err := simpack.OpenPolicy(t.Context(), policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func options(t *testing.T, hosts, pods, policy string, seeds ...int64) simpack.Options {
 	t.Helper()
 	return simpack.Options{
-		Hosts: read(t, hosts, simpack.ReadHosts), Tasks: read(t, pods, simpack.ReadTasks), Policy: policy, Seeds: seeds, Demand: 1.3,
+		Hosts: read(t, hosts, simpack.ReadHosts), Tasks: read(t, pods, simpack.ReadTasks), Policy: open(t, policy), Seeds: seeds, Demand: 1.3,
 	}
 }
 
 // TestReportHolds checks what must be true of any report.
 func TestReportHolds(t *testing.T) {
 	t.Parallel()
-	for _, policy := range simpack.Policies {
+	for _, policy := range simpack.Policies() {
 		o := options(t, hostsFile, podsFile, policy, 1, 2, 3)
 		r, err := simpack.Run(o)
 		if err != nil {
@@ -86,7 +95,7 @@ func TestPublishedTrace(t *testing.T) {
 		t.Skip("PACELINE_TRACES does not name the folder of the traces")
 	}
 	o := options(t, filepath.Join(traces, "inventory/openb_nodes.csv"), filepath.Join(traces, "tasks/openb_pods_default.csv"),
-		workload.StrategyBestFit, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51)
+		"best-fit", 42, 43, 44, 45, 46, 47, 48, 49, 50, 51)
 	r, err := simpack.Run(o)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +120,7 @@ func TestModelsAreKept(t *testing.T) {
 			{Name: "none", CPUMilli: 1 << 30, MemoryMiB: 1 << 30},
 		},
 		Tasks:  []simpack.Task{{Name: "t", CPUMilli: 1, GPUs: 1, GPUMilli: 500, Models: []string{"A", "C"}}},
-		Policy: workload.StrategyBestFit, Seeds: []int64{1}, Demand: 1,
+		Policy: open(t, "best-fit"), Seeds: []int64{1}, Demand: 1,
 	}
 	r, err := simpack.Run(o)
 	if err != nil {
@@ -287,7 +296,9 @@ func TestCommandRefuses(t *testing.T) {
 		{"--seeds a", `"a" is neither`},
 		{"--seeds 1-9223372036854775807", "--seeds"},
 		{"--seeds 0-999,5", "more than 1000 seeds"},
-		{"--policy best-fit,random", `--policy "random": choose from best-fit, pack, spread`},
+		{"--policy best-fit,random", `--policy: policy "random" is unknown: choose from best-fit, fgd, least-residue, load-aware, pack, spread, or name a module`},
+		{"--policy nowhere.wasm", "--policy: open nowhere.wasm"},
+		{"--policy " + podsFile + ".wasm", "--policy: open"},
 		{"--demand 0", "--demand 0: it must be above 0"},
 		{"--demand NaN", "--demand NaN"},
 		{"-o yaml", `--output "yaml"`},
