@@ -15,6 +15,7 @@ import (
 	"github.com/paceline-sched/paceline/core/engine"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
+	"github.com/paceline-sched/paceline/core/rollout"
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/store"
@@ -22,6 +23,9 @@ import (
 	"github.com/paceline-sched/paceline/core/telemetry"
 	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/hostmanagers/simulated"
+	"github.com/paceline-sched/paceline/policies/registry"
+	"github.com/paceline-sched/paceline/policies/wasm"
+	"github.com/paceline-sched/paceline/policies/wasm/kit"
 
 	shardruntime "github.com/paceline-sched/paceline/hostmanagers/shard"
 )
@@ -49,17 +53,26 @@ type rig struct {
 	work   sync.WaitGroup
 	jobs   uint64
 
+	module   []byte // of the policy that places; nil: the built-in one does
+	policies *registry.Registry
+
 	busy struct{ steps, commits atomic.Int64 } // nanoseconds
 }
 
 // newRig starts a cell over so many generated hosts, in as many shards as they need, and waits until all of them are ready.
 func newRig(tb testing.TB, hosts int, connect func(hosts []driver.Host) func() driver.Driver) *rig {
 	tb.Helper()
+	return newPolicyRig(tb, hosts, connect, nil)
+}
+
+// newPolicyRig is newRig with a policy that places.
+func newPolicyRig(tb testing.TB, hosts int, connect func(hosts []driver.Host) func() driver.Driver, module []byte) *rig {
+	tb.Helper()
 	all, err := simulated.Generate(simulated.Fleet{Hosts: hosts, Seed: 1})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r := &rig{tb: tb, dir: tb.TempDir()}
+	r := &rig{tb: tb, dir: tb.TempDir(), module: module}
 	for len(all) > 0 {
 		n := min(len(all), shard.MaxRows)
 		r.worlds, all = append(r.worlds, connect(all[:n])), all[n:]
@@ -105,14 +118,18 @@ func (r *rig) start() {
 			r.tb.Error(err)
 		}
 	})
+	r.choose(ctx)
 	for n, world := range r.worlds {
+		id := fmt.Sprintf("sim/%d", n)
+		placers := r.policies.Source(id)
 		runtime, err := shardruntime.New(shardruntime.Config{
-			Machine: shard.Config{ID: shard.ID(fmt.Sprintf("sim/%d", n)), Cluster: "sim"}, Driver: world(), Core: cell,
+			Machine: shard.Config{ID: shard.ID(id), Cluster: "sim", Placers: placers}, Driver: world(), Core: cell,
 		})
 		if err != nil {
 			r.tb.Fatal(err)
 		}
 		r.work.Go(func() {
+			defer placers.Close()
 			if err := runtime.Run(ctx); err != nil {
 				r.tb.Error(err)
 			}
@@ -123,11 +140,35 @@ func (r *rig) start() {
 	}
 }
 
+// choose opens the registry of policies, and lets the rig's own place.
+func (r *rig) choose(ctx context.Context) {
+	r.tb.Helper()
+	config := registry.Config{Store: r.cell, Kit: kit.Options{Rounds: 1, Calls: 200}, Wasm: wasm.Config{Limits: wasm.Limits{StartFuel: registry.StartFuel}}}
+	r.policies = registry.New(config)
+	if err := r.policies.Open(ctx); err != nil {
+		r.tb.Fatal(err)
+	}
+	r.work.Go(func() { r.policies.Run(ctx) })
+	if book := r.policies.Book(); r.module == nil || book.Find("guest") != nil {
+		return
+	}
+	digest, err := r.policies.Push(ctx, "bench", "guest", "", r.module, nil)
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	for _, event := range []rollout.Event{rollout.Move{Policy: "guest", Digest: digest, To: rollout.Active}, rollout.SetDefault{JobKind: "batch", Policy: "guest"}} {
+		if _, err := r.policies.Change(ctx, "bench", event); err != nil {
+			r.tb.Fatal(err)
+		}
+	}
+}
+
 // stop ends everything but the simulated clusters, whose runs go on.
 func (r *rig) stop() {
 	r.tb.Helper()
 	r.cancel()
 	r.work.Wait()
+	r.policies.Close()
 	if err := r.store.Close(); err != nil {
 		r.tb.Error(err)
 	}

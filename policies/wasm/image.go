@@ -370,7 +370,7 @@ func (m *image) rewrite() {
 		c := &m.columns[i]
 		at, stride := int(c.entry.Offset), int(c.entry.Stride)
 		for row := range host.Row(m.header.Rows) {
-			c.put(m.b[at+int(row)*stride:], row)
+			c.put(m.b[at+int(row)*stride:at+int(row+1)*stride], row)
 		}
 	}
 }
