@@ -1,11 +1,15 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/paceline-sched/paceline/policies/signature"
 	"github.com/paceline-sched/paceline/policies/wasm"
 )
 
@@ -27,6 +31,8 @@ type facts struct {
 	Config    []configValue `json:"config"`
 	Imports   []string      `json:"imports"`
 	Exports   []string      `json:"exports"`
+	Signature string        `json:"signature"` // in words
+	SignedBy  string        `json:"signed_by,omitempty"`
 }
 
 type configValue struct {
@@ -66,13 +72,17 @@ func factsOf(m *wasm.Module) facts {
 }
 
 func newInspectCommand() *cobra.Command {
-	return &cobra.Command{
+	var keys string
+	cmd := &cobra.Command{
 		Use:   "inspect FILE",
 		Short: "Show what a module is, without running any of it",
 		Long: `Show what a module says of itself and what it is made of. Nothing of it runs. A module that no server would take is refused with the reason;
-what it does when it runs, verify tells.`,
+what it does when it runs, verify tells.
+
+A signature is read from FILE.sig; --keys tells whose it is.`,
 		Example: `  paceline policy inspect best-fit.wasm
-  paceline policy inspect best-fit.wasm -o json`,
+  paceline policy inspect best-fit.wasm -o json
+  paceline policy inspect best-fit.wasm --keys /etc/paceline/policy-keys`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			asJSON, err := wantsJSON(cmd)
@@ -88,6 +98,9 @@ what it does when it runs, verify tells.`,
 				return mistakef("%s: %w", given[0], err)
 			}
 			f := factsOf(m)
+			if f.Signature, f.SignedBy, err = signer(given[0], m, keys); err != nil {
+				return err
+			}
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), f)
 			}
@@ -95,6 +108,29 @@ what it does when it runs, verify tells.`,
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&keys, "keys", "", "directory of public keys (ID.pem), as servers have with --policy-keys")
+	return cmd
+}
+
+// signer says whose signature stands beside a module, in words and as the id of the key.
+func signer(path string, m *wasm.Module, keys string) (words, id string, err error) {
+	text, err := os.ReadFile(path + ".sig")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "none", "", nil
+	case err != nil:
+		return "", "", mistakef("read the signature: %w", err)
+	case keys == "":
+		return path + ".sig, not looked into: give --keys", "", nil
+	}
+	known, err := signature.ReadKeys(os.DirFS(keys))
+	if err != nil {
+		return "", "", mistakef("read the keys: %w", err)
+	}
+	if id, err = known.Verify(m.Digest, text); err != nil {
+		return path + ".sig, not good: " + err.Error(), "", nil //nolint:nilerr // what is wrong is what inspect tells
+	}
+	return "by " + id, id, nil
 }
 
 func (f *facts) rows() [][]string {
@@ -127,6 +163,7 @@ func (f *facts) rows() [][]string {
 	if len(f.Config) == 0 {
 		rows = append(rows, []string{"config", "none"})
 	}
+	rows = append(rows, []string{"signature", f.Signature})
 	return append(rows, []string{"imports", none(f.Imports)}, []string{"exports", none(f.Exports)})
 }
 
