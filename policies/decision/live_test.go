@@ -305,6 +305,16 @@ func TestReplayOfItself(t *testing.T) {
 			if report.Placed != x.placed || x.placed == 0 || x.refused == 0 || x.pledged == 0 || report.Outside == 0 || report.Segments < 3 || p.Same != x.placed {
 				t.Errorf("%d placed, %d refused, %d pledged; the replay saw %+v", x.placed, x.refused, x.pledged, report)
 			}
+			segments, err := decision.Segments(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range segments { // each stands alone
+				part, err := decision.Replay(t.Context(), dir, decision.Options{Range: decision.Range{Since: s.Began + 1}, Contenders: []decision.Contender{decision.Builtin("native", "")}})
+				if err != nil || part.From.UnixNano() != s.Began || part.Policies[0].Identical != part.Batches || part.Mismatches != 0 {
+					t.Errorf("from segment %d on: %+v, %v", s.Number, part, err)
+				}
+			}
 			if p.Figures.HostsUsed != report.Recorded.HostsUsed || p.Figures.Fragmented != report.Recorded.Fragmented || report.Recorded.HostsUsed == 0 {
 				t.Errorf("the figures differ: %+v and %+v", p.Figures, report.Recorded)
 			}

@@ -18,6 +18,8 @@ const (
 	maxBlocks      = 1 << 10
 	maxDecisions   = 1 << 13
 	maxAssignments = 1 << 17
+	// keptBlocks bounds those that are kept for reuse.
+	keptBlocks = 1 << 7
 	// blockChanges is how many changes are handed to the writer at once.
 	blockChanges = 64
 	// stampEvery is how many changes share a reading of the clock at most.
@@ -449,7 +451,7 @@ func (r *Recorder) writeChunk(w *writer) {
 	r.log.config.OnWrite(telemetry.Decisions{Records: records, Dropped: dropped, Bytes: uint64(w.total - before)}) //nolint:gosec // it grows
 	r.mu.Lock()
 	for i := range c.pieces {
-		if block := c.pieces[i].changes; block != nil && len(r.blocks) < maxBlocks {
+		if block := c.pieces[i].changes; block != nil && len(r.blocks) < keptBlocks {
 			r.blocks = append(r.blocks, block[:0])
 		}
 	}

@@ -130,6 +130,8 @@ type seatKey struct {
 type task struct {
 	number   uint64
 	request  placement.Request // for one task; Class is nil outside of batches
+	served   placement.Served  // by whom it was placed
+	own      bool              // a policy under test is asked for it
 	occupant host.Occupant
 	row      host.Row // as recorded
 	aside    bool     // in replay.aside
@@ -372,12 +374,13 @@ func (r *replay) decide(d *Decision) {
 	clear(r.aside)
 	r.now = d.At
 	r.count(d)
+	own := len(r.options.Only) == 0 || slices.Contains(r.options.Only, d.Strategy)
 	answers := make([][]answer, len(r.worlds))
 	for i, w := range r.worlds {
-		answers[i] = w.serve(d, len(r.options.Only) == 0 || slices.Contains(r.options.Only, d.Strategy))
+		answers[i] = w.serve(d, own)
 	}
 	for i := range d.Requests {
-		tasks := r.place(d, i)
+		tasks := r.place(d, i, own)
 		for n, w := range r.worlds {
 			if x := w.match(d, i, tasks, &answers[n][i]); x != nil && len(w.out.Differences) < r.options.Differences {
 				x.Shard = r.name
@@ -411,7 +414,7 @@ func (r *replay) count(d *Decision) {
 }
 
 // place takes the recorded room for one request.
-func (r *replay) place(d *Decision, i int) []*task {
+func (r *replay) place(d *Decision, i int, own bool) []*task {
 	request := d.Requests[i]
 	var tasks []*task
 	for _, a := range d.Results[i].Assignments {
@@ -422,6 +425,7 @@ func (r *replay) place(d *Decision, i int) []*task {
 		one := request
 		one.Count, one.Want, one.Gang, one.Unit = 1, 0, false, 0
 		t := r.newTask(one, o, d.At)
+		t.served, t.own = d.server(i), own
 		r.settle(t, a.Row)
 		tasks = append(tasks, t)
 	}

@@ -43,8 +43,10 @@ type seat struct {
 // group is tasks that wait for each other: a gang, or what is left of one request.
 type group struct {
 	requests []placement.Request // Count is that of the tasks
-	tasks    [][]*task           // by request; nil where one ended meanwhile
+	tasks    [][]*task
 	left     int
+	served   placement.Served // by whom the request was answered when it was recorded
+	own      bool             // the policy is asked
 }
 
 // answer is what a world made of one request: seats for its tasks, those that stood ahead first.
@@ -69,6 +71,7 @@ type world struct {
 	swept   int64
 	fresh   map[uint32]*group // by unit: of the batch that is being matched
 	queued  []*group          // likewise
+	own     bool              // likewise: the policy was asked
 }
 
 // asked is when a class was asked for last.
@@ -137,7 +140,7 @@ func (w *world) remove(row host.Row, at int64) {
 			continue
 		}
 		w.out.Displaced++
-		s.state, s.since, s.group = waiting, at, &group{requests: []placement.Request{t.request}, tasks: [][]*task{{t}}, left: 1}
+		s.state, s.since, s.group = waiting, at, &group{requests: []placement.Request{t.request}, tasks: [][]*task{{t}}, left: 1, served: t.served, own: t.own}
 		w.waiting = append(w.waiting, s.group)
 	}
 	for class, seats := range w.ahead { // each on its own
@@ -224,6 +227,7 @@ func (w *world) unqueue(t *task) {
 
 // serve answers a batch: first those are tried again that wait, then what does not stand ahead is asked of the policy.
 func (w *world) serve(d *Decision, own bool) []answer {
+	w.own = own
 	w.sweep(d.At)
 	w.retry(d.At)
 	answers := make([]answer, len(d.Requests))
@@ -253,12 +257,17 @@ func (w *world) serve(d *Decision, own bool) []answer {
 	return answers
 }
 
+// asker is the policy, or who stands in for it.
+func (w *world) asker(own bool) placement.Placer {
+	if own {
+		return w.placer
+	}
+	return w.native
+}
+
 // place asks the policy, or who stands in for it.
 func (w *world) place(d *Decision, requests []placement.Request, own bool) []placement.Result {
-	placer := w.placer
-	if !own {
-		placer = w.native
-	}
+	placer := w.asker(own)
 	began := time.Now()
 	var results []placement.Result
 	fuel := int64(0)
@@ -388,7 +397,11 @@ func (w *world) try(g *group, at int64) {
 			requests, tasks = append(requests, g.requests[i]), append(tasks, slices.Clone(g.tasks[i]))
 		}
 	}
-	results := w.placer.Place(w.table, requests)
+	placer := w.asker(g.own)
+	if f, ok := placer.(placement.Follower); ok {
+		f.Follow(g.served)
+	}
+	results := placer.Place(w.table, requests)
 	for i := range min(len(results), len(requests)) {
 		for n, a := range results[i].Assignments[:min(len(results[i].Assignments), len(tasks[i]))] {
 			t := tasks[i][n]
@@ -455,7 +468,7 @@ func (w *world) match(d *Decision, i int, tasks []*task, a *answer) *Difference 
 		w.assign(rest[n], free[n], d.At)
 	}
 	if both < len(rest) {
-		w.queue(&d.Requests[i], rest[both:], d.At)
+		w.queue(d, i, rest[both:])
 	}
 	if both < len(free) {
 		id := d.Requests[i].Class.ID
@@ -481,24 +494,34 @@ func (w *world) assign(t *task, s seat, at int64) {
 	w.rows.add(s.row, t)
 }
 
-// queue has tasks wait, together with those of their unit.
-func (w *world) queue(r *placement.Request, tasks []*task, at int64) {
-	g := w.fresh[r.Unit]
-	if g == nil || r.Unit == 0 {
-		g = &group{}
+// queue has tasks of a request wait, together with those of their unit.
+func (w *world) queue(d *Decision, i int, tasks []*task) {
+	left := d.Requests[i]
+	g := w.fresh[left.Unit]
+	if g == nil || left.Unit == 0 {
+		g = &group{own: w.own, served: d.server(i)}
 		w.queued = append(w.queued, g)
-		if r.Unit != 0 {
-			w.fresh[r.Unit] = g
+		if left.Unit != 0 {
+			w.fresh[left.Unit] = g
 		}
 	}
-	left := *r
 	left.Count = len(tasks)
 	g.requests = append(g.requests, left)
 	g.tasks = append(g.tasks, slices.Clone(tasks))
 	g.left += len(tasks)
 	for _, t := range tasks {
-		t.seats[w.index] = seat{state: waiting, row: host.NoRow, since: at, group: g}
+		t.seats[w.index] = seat{state: waiting, row: host.NoRow, since: d.At, group: g}
 	}
+}
+
+// server is who answered a request, without the calls that it took.
+func (d *Decision) server(request int) placement.Served {
+	for i := range d.Served {
+		if request -= d.Served[i].Requests; request < 0 {
+			return placement.Served{By: d.Served[i].By, Digest: d.Served[i].Digest}
+		}
+	}
+	return placement.Served{}
 }
 
 // settleWaiting puts those of a batch who have to wait behind the others.
