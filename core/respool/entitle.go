@@ -138,8 +138,10 @@ func (t *Tree) distribute(n *node, k resource.Kind) {
 	if left < 0 {
 		panic(fmt.Sprintf("respool: pool %s: its children's guaranteed %s exceeds its entitlement by %d", n.path(), t.names.Name(k), -left))
 	}
-	left -= t.share(n, k, left, toDemand)
-	t.share(n, k, left, toLimit)
+	if !t.following || n.hasUnproposed() {
+		left -= t.share(n, k, left, toDemand)
+		t.share(n, k, left, toLimit)
+	}
 	if t.following {
 		t.merge(n, k)
 	}

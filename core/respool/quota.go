@@ -2,6 +2,8 @@ package respool
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
@@ -48,11 +50,12 @@ func (t *Tree) Snapshot() *Snapshot {
 	at := make(map[*node]int32, len(order))
 	for i, n := range order {
 		at[n] = int32(i) //nolint:gosec // at most MaxPools
-		parent := int32(-1)
+		parent, path := int32(-1), "/"
 		if n.parent != nil {
 			parent = at[n.parent]
+			path = strings.TrimSuffix(s.Rows[parent].Path, "/") + "/" + n.pool.Name
 		}
-		s.Rows[i] = Row{ID: n.pool.ID, Parent: parent, Path: n.path(), Reservation: n.effective, Share: n.pool.Share, Demand: n.demand, Usage: n.usage}
+		s.Rows[i] = Row{ID: n.pool.ID, Parent: parent, Path: path, Reservation: n.effective, Share: n.pool.Share, Demand: n.demand, Usage: n.usage}
 		for k := range s.Kinds {
 			s.Rows[i].Ceiling[k] = n.ceiling(resource.Kind(k))
 		}
@@ -133,7 +136,12 @@ func (t *Tree) Follows(id workload.PoolID) bool {
 	return n != nil && n.proposed != nil
 }
 
-// merge replaces the entitlements of n's children, which are those of max-min, by those of the proposal.
+// hasUnproposed reports whether there is a child of n that no policy has seen.
+func (n *node) hasUnproposed() bool {
+	return slices.ContainsFunc(n.children, func(c *node) bool { return c.proposed == nil })
+}
+
+// merge replaces the entitlements of n's children by those of the proposal. Of a child that is not in it max-min has set the entitlement.
 func (t *Tree) merge(n *node, k resource.Kind) {
 	left := n.entitlement[k]
 	for _, c := range n.children {

@@ -81,6 +81,9 @@ func TestProposalIsFollowed(t *testing.T) {
 		tree.Entitle(f.capacity)
 		for i := range s.Rows[1:] {
 			r := &s.Rows[i+1]
+			if r.Path != tree.Path(r.ID) {
+				t.Fatalf("row %d is at %s, not %s", i+1, r.Path, tree.Path(r.ID))
+			}
 			if got := account(t, tree, r.ID).Entitlement; got != given[i+1] || !tree.Follows(r.ID) {
 				t.Fatalf("%s is entitled to %v, the policy said %v", r.Path, got, given[i+1])
 			}
@@ -253,5 +256,45 @@ func TestProposeSaysWhatIsWrong(t *testing.T) {
 		if _, err := s.Propose(given); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want something about %q", err, want)
 		}
+	}
+}
+
+// BenchmarkQuota is what a policy costs the loop beside BenchmarkEntitle, at 1,110 pools: a snapshot, the checks of an answer, and a recomputation by it,
+// in which the tree has to shrink all that was proposed, beside one by max-min.
+func BenchmarkQuota(b *testing.B) {
+	tree, capacity := plainTree(b, 10, 3)
+	tree.Entitle(capacity)
+	s := tree.Snapshot()
+	given := make([]resource.Vector, len(s.Rows))
+	for i := range s.Rows {
+		a, _ := tree.Account(s.Rows[i].ID)
+		given[i] = a.Entitlement
+	}
+	p, err := s.Propose(given)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("snapshot", func(b *testing.B) {
+		for b.Loop() {
+			tree.Snapshot()
+		}
+	})
+	b.Run("check", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := s.Propose(given); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	for k := range capacity {
+		capacity[k] -= capacity[k] / 8
+	}
+	for name, p := range map[string]respool.Proposal{"max-min": nil, "follow": p} {
+		b.Run(name, func(b *testing.B) {
+			tree.Follow(p)
+			for b.Loop() {
+				tree.Entitle(capacity)
+			}
+		})
 	}
 }

@@ -551,3 +551,15 @@ func TestTrialOfKinds(t *testing.T) {
 		})
 	}
 }
+
+// TestQuotaOfTheRoot wants the root to be entitled to what there is, whatever a policy writes there.
+func TestQuotaOfTheRoot(t *testing.T) {
+	s := smallTree(t)
+	v := load(t, hostile(policyabi.Quota, "columns entitlement.*\n", policyabi.HeaderRows, int32(len(s.Rows)), all(entitle(0, 0, 7))).of(policyabi.Quota), wasm.Config{})
+	config, _ := asked(v)
+	q := wasm.NewQuota(config)
+	defer q.Close()
+	if got, err := q.Entitle(s); err != nil || got[0] != s.Rows[0].Reservation {
+		t.Fatalf("%v and %v", got, err)
+	}
+}

@@ -128,6 +128,9 @@ func readPools(l *policyabi.Layout, arena []byte, count int, s *respool.Snapshot
 			values[row][k] = int64(le.Uint64(arena[at(e, row):]))
 		}
 	}
+	if len(values) > 0 {
+		values[0] = s.Rows[0].Reservation // whatever it says of the root
+	}
 	if _, err := s.Propose(values); err != nil {
 		return misfit("%v", err)
 	}
