@@ -20,7 +20,7 @@ type loadAware struct {
 
 // LoadAware places on the least loaded hosts, by measured usage.
 func LoadAware() *policy.Program {
-	info := policy.Info{Name: "load-aware", Columns: []string{"usage.cpu", "usage.memory", "total.cpu", "total.memory"}}
+	info := policy.Info{Name: "load-aware", Remember: true, Columns: []string{"usage.cpu", "usage.memory", "total.cpu", "total.memory"}}
 	return program(info, &loadAware{Requested: 30, Hot: 85, CPU: 1, Memory: 1})
 }
 

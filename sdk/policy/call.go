@@ -28,6 +28,7 @@ type Call struct {
 	placer   Placer
 
 	search  search
+	memory  memory
 	current *Request // that is being served; nil: none yet
 	took    []step   // for it
 }
@@ -118,6 +119,9 @@ func (c *Call) begin(r *Request) {
 	}
 	c.current, c.took = r, c.took[:0]
 	c.search.conditions = c.table.conditions(r, c.search.conditions)
+	if c.in.program.remember {
+		c.memory.turn(c.table, r)
+	}
 }
 
 // Take takes room for one task, on the devices that the policy, or else the usual rule, chooses. It reports false when there is none. Requests

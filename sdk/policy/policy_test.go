@@ -145,6 +145,41 @@ func TestGrouped(t *testing.T) {
 	}
 }
 
+// counting is jumpy, and counts how often it is asked.
+type counting struct{}
+
+var asked int
+
+func (*counting) Cost(_ *policy.Request, h policy.Host) int64 {
+	asked++
+	return jump(h.Free(policy.CPU), h.Row())
+}
+
+// TestRemember: costs that may be remembered are asked once for a host, and again when something is placed there; the answers are the same.
+func TestRemember(t *testing.T) {
+	var hosts []policytest.Host
+	for i := range 100 {
+		hosts = append(hosts, policytest.Host{Name: fmt.Sprint("h", i), Total: amounts(int64(4000+100*i), 0)})
+	}
+	request := policytest.Request{CPU: 700, Count: 3, Class: 5}
+	other := request
+	other.Class = 6
+	requests := []policytest.Request{request, request, other, request}
+	want := fmt.Sprint(policytest.New(t, policy.Info{Name: "x"}, &counting{}).Place(hosts, requests...))
+	all := asked
+	asked = 0
+	if got := fmt.Sprint(policytest.New(t, policy.Info{Name: "x", Remember: true}, &counting{}).Place(hosts, requests...)); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	const copies, classes, placed = 2, 2, 12
+	if all < copies*400 || asked > copies*(classes*100+classes*placed) {
+		t.Errorf("asked %d times, without remembering %d", asked, all)
+	}
+	if _, err := policy.New(policy.Info{Name: "x", Remember: true}, &column{"leftover", false}); err == nil {
+		t.Error("a policy without a cost to remember was taken")
+	}
+}
+
 // oneByOne places task by task. What a gang that is not complete took is free again for requests after it.
 func oneByOne(p *policytest.Policy, hosts []policytest.Host, requests []policytest.Request) []policytest.Placement {
 	var all []policytest.Placement

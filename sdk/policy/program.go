@@ -22,6 +22,9 @@ type Info struct {
 	Columns []string
 	// Scratch is a number of bytes that the policy keeps in the arena, ScratchPerRow more for every row. See Table.Scratch.
 	Scratch, ScratchPerRow int
+	// Remember says that a Scorer's or BlockScorer's cost follows from the class of the request, the host and Table.Mix, and from nothing else: not from its priority, its pool, the time or the
+	// seed, nor from what the policy remembers. Then a host is priced anew only when something on it has changed.
+	Remember bool
 }
 
 // wrong is an error about a policy. Package fmt would make modules twice as large.
@@ -33,6 +36,7 @@ type Program struct {
 	section    []byte
 	prototype  reflect.Value // of the struct that policy points to
 	fields     []field
+	remember   bool
 }
 
 // field is a configured field of the policy's struct.
@@ -48,7 +52,7 @@ func New(info Info, policy any) (*Program, error) {
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
 		return nil, info.wrong(reflect.TypeOf(policy).String() + " is no pointer to a struct")
 	}
-	p := &Program{prototype: reflect.New(v.Elem().Type()).Elem()}
+	p := &Program{prototype: reflect.New(v.Elem().Type()).Elem(), remember: info.Remember}
 	p.prototype.Set(v.Elem())
 	c := &p.capability
 	*c = policyabi.Capability{
@@ -57,6 +61,9 @@ func New(info Info, policy any) (*Program, error) {
 	}
 	if err := checkInterfaces(policy); err != nil {
 		return nil, info.wrong(v.Type().String() + " " + err.Error())
+	}
+	if info.Remember && !is[Scorer](policy) && !is[BlockScorer](policy) {
+		return nil, info.wrong("there is nothing to remember: " + v.Type().String() + " is no Scorer and no BlockScorer")
 	}
 	if err := p.want(info.Columns, policy); err != nil {
 		return nil, info.wrong(err.Error())

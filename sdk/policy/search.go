@@ -107,13 +107,10 @@ func (c *Call) fitsRest(r *Request, row int) bool {
 
 // price is the cost of a host.
 func (c *Call) price(r *Request, row int) int64 {
-	switch {
-	case c.scorer != nil:
-		return c.scorer.Cost(r, Host{c.table, row}) + r.Bias(row)
-	case c.block != nil:
+	if c.scorer != nil || c.block != nil {
 		s := &c.search
 		s.rows[0] = int32(row)
-		c.block.Costs(c.table, r, s.rows[:1], s.costs[:1])
+		c.priceRows(r, s.rows[:1], s.costs[:1])
 		return s.costs[0] + r.Bias(row)
 	}
 	return c.columnCost(int64(c.by[row])) + r.Bias(row)
@@ -182,6 +179,7 @@ func (c *Call) lookByBlock(r *Request) {
 	}
 	more := s.conditions[min(len(s.conditions), len(x)):]
 	needA, needB, needC := x[0].need, x[1].need, x[2].need
+	known, stamps := c.memory.known(r), c.table.stamps
 	for at := 0; at < rows; at += 64 {
 		open := r.open[at/64]
 		if open == 0 {
@@ -189,9 +187,17 @@ func (c *Call) lookByBlock(r *Request) {
 		}
 		end := min(at+64, rows)
 		colA := x[0].column[at:end]
+		var memos []memo // of these rows, where there are any
+		if known != nil {
+			memos = known[at:end]
+		}
+		stamp, below := stamps[at:end][:len(colA)], s.below
 		colB, colC := x[1].column[at:end][:len(colA)], x[2].column[at:end][:len(colA)]
 		for i, v := range colA {
 			if (int64(v)-needA)|(int64(colB[i])-needB)|(int64(colC[i])-needC) < 0 || open>>(uint(i)&63)&1 == 0 {
+				continue
+			}
+			if i < len(memos) && memos[i].stamp == stamp[i] && memos[i].cost >= below { // too dear, as is known
 				continue
 			}
 			if len(more) > 0 && !meets(more, at+i) || rest && !c.fitsRest(r, at+i) {
@@ -227,14 +233,9 @@ func (c *Call) priceBlock(r *Request, n int) {
 	}
 	s := &c.search
 	rows, costs := s.rows[:n], s.costs[:n]
-	switch {
-	case c.scorer != nil:
-		for i, row := range rows {
-			costs[i] = c.scorer.Cost(r, Host{c.table, int(row)})
-		}
-	case c.block != nil:
-		c.block.Costs(c.table, r, rows, costs)
-	default:
+	if c.scorer != nil || c.block != nil {
+		c.priceRows(r, rows, costs)
+	} else {
 		for i, row := range rows {
 			costs[i] = c.columnCost(int64(c.by[row]))
 		}

@@ -37,6 +37,7 @@ type Table struct {
 	mix        []Class
 	mixBytes   []byte // what mix was read from
 	mixVersion uint64
+	mixEpoch   uint64 // the call that mix was compared in
 }
 
 // view sees count numbers of an arena that is aligned for them. Hosts and guests are little-endian.
@@ -255,6 +256,10 @@ type Class struct {
 // Mix is the work that the scheduler expects, the heaviest class first, and a number that grows when that changes. The slice is valid until the end of the call.
 func (t *Table) Mix() (classes []Class, version uint64) {
 	h := &t.header
+	if t.mixVersion > 0 && t.mixEpoch == h.Epoch {
+		return t.mix, t.mixVersion
+	}
+	t.mixEpoch = h.Epoch
 	raw := t.arena[h.Mix : h.Mix+h.MixCount*policyabi.MixBytes]
 	if string(raw) == string(t.mixBytes) && t.mixVersion > 0 {
 		return t.mix, t.mixVersion
