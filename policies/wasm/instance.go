@@ -216,12 +216,12 @@ func (in *Instance) callModule(kind policyabi.Kind, n int, fuel int64) (uint64, 
 	return in.stack[0], nil
 }
 
-// used is what the last call used of the fuel that it had. Native policies use none.
+// used is what the last call used of the fuel that it had, at most all of it: the clock stops a call by taking far more away. Native policies use none.
 func (in *Instance) used(fuel int64) int64 {
 	if in.native != nil {
 		return 0
 	}
-	return fuel - int64(in.tank.Get())
+	return fuel - max(int64(in.tank.Get()), 0)
 }
 
 // size is the bytes of the instance's memory; of a native policy's, its arena.

@@ -44,3 +44,14 @@ func TestClockStopsWhatComputes(t *testing.T) {
 		t.Fatal("a short call was stopped")
 	}
 }
+
+// TestFuelOfAStoppedCall counts no more than the call had, or one that the clock stopped would drown all others in the sum.
+func TestFuelOfAStoppedCall(t *testing.T) {
+	in := Instance{tank: &tank{}}
+	for _, c := range []struct{ left, want int64 }{{100, 0}, {40, 60}, {0, 100}, {-5, 100}, {emptied, 100}} {
+		in.tank.Set(uint64(c.left))
+		if got := in.used(100); got != c.want {
+			t.Errorf("with %d left %d of 100 are used, not %d", c.left, got, c.want)
+		}
+	}
+}
