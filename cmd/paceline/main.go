@@ -15,6 +15,7 @@ import (
 
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/cli"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/config"
+	"github.com/paceline-sched/paceline/cmd/paceline/internal/mesosemu"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/policy"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/replay"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/rules"
@@ -41,9 +42,9 @@ func run() int {
 		Env:      os.Getenv,
 		Now:      time.Now,
 		Terminal: term.IsTerminal(int(os.Stdout.Fd())) && term.IsTerminal(int(os.Stderr.Fd())),
-		Servers: server.NewCommands(server.Defaults{
+		Servers: append(server.NewCommands(server.Defaults{
 			DataDir: config.DataDir(os.Getenv), Version: buildVersion(), GOGC: os.Getenv("GOGC"),
-		}),
+		}), mesosemu.NewCommand()),
 		Rules:       cli.RulesTools{Pack: rules.Pack, Commands: rules.NewCommands()},
 		Policies:    append(policy.NewCommands(buildVersion()), replay.NewCommands(config.DataDir(os.Getenv), time.Now)...),
 		Simulations: []*cobra.Command{simpack.NewCommand(), simrun.NewCommand()},

@@ -40,6 +40,15 @@ type Config struct {
 	Clock Clock
 	// Processes runs tasks. It must be set if Cluster.Behave is not, and only then.
 	Processes Processes
+	Faults    Faults
+}
+
+// Faults are what goes wrong on the way to subscribers, besides Emulator.Cut and what cluster.Cluster can do to agents.
+type Faults struct {
+	// Duplicate is asked of every update of a task: true sends it twice. It must be fast and is called under a lock.
+	Duplicate func() bool
+	// Delay is how long events are held back. Default: not at all.
+	Delay time.Duration
 }
 
 // Emulator is one emulated master with its cluster.
@@ -47,6 +56,7 @@ type Emulator struct {
 	clock     Clock
 	processes Processes
 	advertise string // host:port
+	faults    Faults
 
 	mu      sync.Mutex
 	cluster *cluster.Cluster
@@ -77,7 +87,7 @@ func New(cfg Config) (*Emulator, error) {
 	}
 	e := &Emulator{
 		clock: cfg.Clock, processes: cfg.Processes, cluster: cluster.New(cfg.Cluster, cfg.Clock.Now()),
-		streams: map[string]*stream{}, open: map[net.Conn]bool{},
+		streams: map[string]*stream{}, open: map[net.Conn]bool{}, faults: cfg.Faults,
 	}
 	address := e.cluster.MasterInfo().Address
 	e.advertise = fmt.Sprintf("%s:%d", address.GetHostname(), address.GetPort())
@@ -109,6 +119,9 @@ func (e *Emulator) carryOut(effect cluster.Effect) {
 	case cluster.Deliver:
 		if s := e.streams[effect.Stream]; s != nil {
 			s.send(effect.Event)
+			if effect.Event.Update != nil && e.faults.Duplicate != nil && e.faults.Duplicate() {
+				s.send(effect.Event)
+			}
 		}
 	case cluster.Close:
 		if s := e.streams[effect.Stream]; s != nil {

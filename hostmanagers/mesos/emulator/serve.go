@@ -136,6 +136,9 @@ func (e *Emulator) pour(conn net.Conn, in io.Reader, a *answer) {
 	out.WriteString("\r\n")
 	for {
 		chunks, state := s.take()
+		if len(chunks) > 0 && !e.holdBack(gone) {
+			return
+		}
 		for _, chunk := range chunks {
 			fmt.Fprintf(&out, "%x\r\n%s\r\n", len(chunk), chunk)
 		}
@@ -151,6 +154,22 @@ func (e *Emulator) pour(conn net.Conn, in io.Reader, a *answer) {
 		case <-gone:
 			return
 		}
+	}
+}
+
+// holdBack waits as long as events are to be delayed; false: the subscriber is gone meanwhile.
+func (e *Emulator) holdBack(gone <-chan struct{}) bool {
+	if e.faults.Delay <= 0 {
+		return true
+	}
+	due := make(chan struct{})
+	stop := e.clock.AfterFunc(e.faults.Delay, func() { close(due) })
+	select {
+	case <-due:
+		return true
+	case <-gone:
+		stop()
+		return false
 	}
 }
 

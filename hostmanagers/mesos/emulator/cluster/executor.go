@@ -106,6 +106,9 @@ func (c *Cluster) started(ct *container) {
 		c.collapse(ct, mesos.REASON_CONTAINER_LAUNCH_FAILED, message)
 		return
 	case ct.task.executor != nil && ct.task.executor.custom:
+		if c.cfg.Behave == nil {
+			return // what a framework's own executor says is not heard; its end is
+		}
 		c.exit(ct, ct.behave.Status)
 		return
 	}

@@ -21,9 +21,9 @@ type framework struct {
 	multiRole, refined, partitionAware, killingState, revocable bool
 
 	roles      []string
-	suppressed map[string]bool // by role
-	filters    map[string][]filter
-	held       map[string]share // by role: offered and used
+	suppressed map[string]bool                // by role
+	filters    map[string]map[*agent][]filter // by role
+	held       map[string]share               // by role: offered and used
 
 	tasks       map[string]*task
 	taskOrder   []*task
@@ -108,7 +108,7 @@ func (c *Cluster) admit(stream, id string, asked *scheduler.Call_Subscribe) {
 		c.nextFramework++
 	}
 	f := &framework{
-		id: id, filters: map[string][]filter{}, held: map[string]share{}, tasks: map[string]*task{}, unreachable: map[string]*task{},
+		id: id, filters: map[string]map[*agent][]filter{}, held: map[string]share{}, tasks: map[string]*task{}, unreachable: map[string]*task{},
 	}
 	f.setInfo(asked.FrameworkInfo, asked.SuppressedRoles)
 	c.frameworks[id] = f
@@ -133,7 +133,7 @@ func (c *Cluster) failOver(f *framework, stream string, asked *scheduler.Call_Su
 func (c *Cluster) reconnect(f *framework, stream string, asked *scheduler.Call_Subscribe) {
 	c.stop(f.removal)
 	f.setInfo(asked.FrameworkInfo, asked.SuppressedRoles)
-	f.filters = map[string][]filter{}
+	f.filters = map[string]map[*agent][]filter{}
 	c.connect(f, stream)
 	c.allocate(c.roster)
 	c.resend(f)

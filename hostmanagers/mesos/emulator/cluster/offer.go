@@ -36,7 +36,6 @@ type offer struct {
 
 // filter holds back what a framework refused: resources of an agent, in a role.
 type filter struct {
-	agent     *agent
 	resources bundle
 	until     time.Time
 }
@@ -154,16 +153,22 @@ func (c *Cluster) candidates() []candidate {
 
 // filtered reports whether a filter holds back resources, and forgets filters that ran out.
 func (c *Cluster) filtered(who candidate, a *agent, free bundle) bool {
-	filters := slices.DeleteFunc(who.framework.filters[who.role], func(f filter) bool { return !f.until.After(c.now) })
-	who.framework.filters[who.role] = filters
-	return slices.ContainsFunc(filters, func(f filter) bool { return f.agent == a && f.resources.has(free) })
+	held := who.framework.filters[who.role]
+	if len(held[a]) == 0 {
+		return false
+	}
+	held[a] = slices.DeleteFunc(held[a], func(f filter) bool { return !f.until.After(c.now) })
+	if len(held[a]) == 0 {
+		delete(held, a)
+	}
+	return slices.ContainsFunc(held[a], func(f filter) bool { return f.resources.has(free) })
 }
 
 // forgetFilters ends the filters on an agent that the allocator no longer has.
 func (c *Cluster) forgetFilters(a *agent) {
 	for _, f := range c.order {
-		for role, filters := range f.filters {
-			f.filters[role] = slices.DeleteFunc(filters, func(held filter) bool { return held.agent == a })
+		for _, held := range f.filters {
+			delete(held, a)
 		}
 	}
 }
@@ -216,7 +221,10 @@ func (c *Cluster) refuse(f *framework, role string, a *agent, resources bundle, 
 	}
 	c.release(f, role, a, resources)
 	if patience := refusal(filters); patience > 0 {
-		f.filters[role] = append(f.filters[role], filter{agent: a, resources: resources, until: c.now.Add(patience + hearing)})
+		if f.filters[role] == nil {
+			f.filters[role] = map[*agent][]filter{}
+		}
+		f.filters[role][a] = append(f.filters[role][a], filter{resources: resources, until: c.now.Add(patience + hearing)})
 	}
 }
 
