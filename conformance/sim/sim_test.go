@@ -145,9 +145,6 @@ func TestFreshSeeds(t *testing.T) {
 	}
 	t.Logf("seeds %d to %d", first, last)
 	for seed := first; seed <= last; seed++ {
-		if lends(seed) {
-			continue // those take their time: make soak has them
-		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			simulate(t, brief(seed))
