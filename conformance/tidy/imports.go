@@ -95,7 +95,6 @@ var packageRules = []packageRule{
 	{"cmd/paceline/internal/rules", []string{"core/api/admit", "core/api/auth", "core/api/spec", "core/resource", "core/respool", "core/scheduler", "policies/rego", "sdk/...", "cmd/paceline/internal/jobfile"}, "judges jobs as a server would, without one"},
 	{"cmd/paceline/internal/simpack", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/fragment", "policies/native", "policies/wasm", "sdk/policyabi", "cmd/paceline/internal/tracefile"}, "an experiment on the real placement"},
 	{"cmd/paceline/internal/mesosemu", []string{"hostmanagers/mesos/emulator", "hostmanagers/mesos/emulator/cluster"}, "serves an emulated cluster; no cell is near"},
-	{"cmd/paceline/internal/simpack", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/fragment", "cmd/paceline/internal/tracefile"}, "an experiment on the real placement"},
 	{"cmd/paceline/internal/simrun", []string{"core/resource", "core/workload", "core/respool", "core/placement", "core/driver", "core/shard", "core/estimate", "core/scheduler", "core/preemption", "hostmanagers/simulated", "cmd/paceline/internal/tracefile"}, "an experiment on a real cell without engine and store"},
 	{"cmd/paceline/internal/...", []string{"sdk/...", "cmd/paceline/internal/..."}, "verbs speak to servers through the public API, as any user's program does"},
 
