@@ -95,7 +95,8 @@ type (
 		Gates     Gates  `json:"gates"`
 	}
 
-	// Scope is the part of the work that a canary decides for: that of a pool and all below it, or of a share of the classes.
+	// Scope is the part of the work that a canary decides for: that of a pool and all below it, or of a share of the classes. The work is that of the policy's name and, as long
+	// as none of the policy is active, that which chooses no policy.
 	Scope struct {
 		Pool    string `json:"pool,omitempty"`
 		Percent int    `json:"percent,omitempty"`
@@ -311,6 +312,11 @@ func (s Scope) Holds(pool string, class uint64) bool {
 		return s.Pool == "/" || pool == s.Pool || (len(pool) > len(s.Pool) && pool[:len(s.Pool)] == s.Pool && pool[len(s.Pool)] == '/')
 	}
 	return int(mix(class)%100) < s.Percent
+}
+
+// overlaps reports whether both may hold the same class of work.
+func (s Scope) overlaps(o Scope) bool {
+	return s.Pool == "" || o.Pool == "" || s.Holds(o.Pool, 0) || o.Holds(s.Pool, 0)
 }
 
 // mix spreads the bits of x (the finaliser of splitmix64).

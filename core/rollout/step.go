@@ -223,6 +223,10 @@ func (s *step) move(e *Move) error {
 		if err := e.Scope.check(); err != nil {
 			return refuse(scheduler.InvalidArgument, "scope", "", "%v", err)
 		}
+		if other := s.rival(p, e.Scope); other != nil {
+			return refuse(scheduler.FailedPrecondition, "scope", "wait until that is decided, or try each on pools of its own",
+				"policy %s is new, so that it is tried on work that chooses no policy; of that policy %s has a part already: %s", p.Name, other.Name, other.Candidate().Scope)
+		}
 	}
 	for i := range p.Versions {
 		other := &p.Versions[i]
@@ -235,6 +239,20 @@ func (s *step) move(e *Move) error {
 	}
 	v.Scope, v.Gates = e.Scope, e.Gates
 	s.to(p, v, e.To, "")
+	return nil
+}
+
+// rival is another policy whose canary would decide for the same work. One of which nothing is active is tried on work that chooses no policy.
+func (s *step) rival(p *Policy, scope Scope) *Policy {
+	if p.Active() != nil {
+		return nil
+	}
+	for i := range s.book.Policies {
+		other := &s.book.Policies[i]
+		if c := other.Candidate(); other.Name != p.Name && other.Active() == nil && c != nil && c.Stage == Canary && scope.overlaps(c.Scope) {
+			return other
+		}
+	}
 	return nil
 }
 

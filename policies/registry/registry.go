@@ -60,9 +60,10 @@ type Registry struct {
 	version uint64     // of the book's record; under edit
 	unsaved bool       // the book is ahead of its record; under edit
 
-	book  atomic.Pointer[rollout.Book]
-	seats atomic.Pointer[map[string]*seat] // by policy; replaced as a whole, under edit
-	slots map[string]*wasm.Slot            // of kinds of which the cell has one policy
+	book      atomic.Pointer[rollout.Book]
+	seats     atomic.Pointer[map[string]*seat] // by policy; replaced as a whole, under edit
+	newcomers atomic.Pointer[[]*seat]          // by name; replaced as a whole, under edit
+	slots     map[string]*wasm.Slot            // of kinds of which the cell has one policy
 
 	mu      sync.Mutex
 	sources map[*Source]struct{}
@@ -88,6 +89,7 @@ func New(config Config) *Registry {
 	}
 	r.book.Store(&rollout.Book{})
 	r.seats.Store(&map[string]*seat{})
+	r.newcomers.Store(&[]*seat{})
 	return r
 }
 
@@ -209,6 +211,7 @@ func (r *Registry) Close() {
 	for _, s := range *r.seats.Load() {
 		s.clear()
 	}
+	r.welcome()
 	for _, slot := range r.slots {
 		slot.Swap(nil)
 	}

@@ -241,6 +241,7 @@ func (r *Registry) swap() {
 		slot.Swap(sitting[kind])
 	}
 	r.discardUnwanted(&book)
+	r.welcome()
 	r.tellForce(&book)
 }
 
@@ -308,6 +309,7 @@ func (r *Registry) withdraw(moves []rollout.Moved) {
 		}
 		s.plan.Store(next)
 	}
+	r.welcome()
 }
 
 // clear lets go of everything.

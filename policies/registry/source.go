@@ -25,6 +25,7 @@ type Source struct {
 	under    map[underKey]*placement.Class
 	drawn    uint64
 	served   []placement.Served // of the batch at hand
+	turn     int                // whose among the newcomers in shadow it is to be compared
 
 	effective atomic.Pointer[map[string]rollout.Serving] // by policy; for reports
 }
@@ -112,11 +113,11 @@ func (s *Source) chair(policy string) *chair {
 }
 
 func (s *Source) placeDefault(t *host.Table, requests []placement.Request) []placement.Result {
-	return s.byKind(requests, func(name string, part []placement.Request) []placement.Result { return s.named(name, t, part, false) })
+	return s.byKind(requests, func(name string, part []placement.Request) []placement.Result { return s.chosen(name, t, part, false) })
 }
 
 func (s *Source) planDefault(t *host.Table, requests []placement.Request) []placement.Result {
-	return s.byKind(requests, func(name string, part []placement.Request) []placement.Result { return s.named(name, t, part, true) })
+	return s.byKind(requests, func(name string, part []placement.Request) []placement.Result { return s.chosen(name, t, part, true) })
 }
 
 // byKind serves stretches of requests whose jobs' kinds have the same default.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -133,7 +134,14 @@ func (a *app) policyMove(cmd *cobra.Command, stage pacelinev1.PolicyStage, scope
 			if err != nil {
 				return err
 			}
-			return a.tellStage(p, answer.GetPolicy(), answer.GetDigest())
+			if err := a.tellStage(p, answer.GetPolicy(), answer.GetDigest()); err != nil {
+				return err
+			}
+			named := stage != pacelinev1.PolicyStage_POLICY_STAGE_ACTIVE || answer.GetPolicy().GetKind() != "place"
+			if p.Format.ForPeople() && !named && len(answer.GetPolicy().GetDefaultFor()) == 0 && !cmd.Flags().Changed("default") {
+				a.say("it places for jobs and pools that name it; 'paceline policy default %s --kind batch' has it place for all that name none", given[0])
+			}
+			return nil
 		})
 	}
 	return cmd
@@ -143,8 +151,9 @@ func (a *app) policyShadow() *cobra.Command {
 	return a.policyMove(&cobra.Command{
 		Use:   "shadow NAME [DIGEST]",
 		Short: "Watch a version without letting it decide",
-		Long: `Ask a version, too, what it would do with the work of its name, on the same hosts, and count how that differs from what is done. Asking takes
-some hundredths of the time at most, so of much work it is a sample.`,
+		Long: `Ask a version, too, what it would do with the work of its name, on the same hosts, and count how that differs from what is done. As long as no
+version of its name is active, the work is also that which chooses no policy. Asking takes some hundredths of the time at most, so of much work it
+is a sample.`,
 		Example: `  paceline policy shadow tight
   paceline policy list`,
 	}, pacelinev1.PolicyStage_POLICY_STAGE_SHADOW, nil)
@@ -156,7 +165,8 @@ func (a *app) policyCanary() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "canary NAME [DIGEST]",
 		Short: "Let a version decide for a part of the work",
-		Long:  `Let a version decide for the work of a pool and those below it, or for a share of the classes of tasks, the same ones everywhere.`,
+		Long: `Let a version decide for the work of a pool and those below it, or for a share of the classes of tasks, the same ones everywhere. The
+work is that of its name and, as long as no version of its name is active, that which chooses no policy.`,
 		Example: `  paceline policy canary tight --percent 5
   paceline policy canary tight --pool /dev --max-divergence 200`,
 	}
@@ -171,14 +181,31 @@ func (a *app) policyCanary() *cobra.Command {
 }
 
 func (a *app) policyActivate() *cobra.Command {
-	return a.policyMove(&cobra.Command{
+	var kinds []string
+	cmd := a.policyMove(&cobra.Command{
 		Use:   "activate NAME [DIGEST]",
 		Short: "Let a version decide",
 		Long: `Let a version decide for all the work of its name, in place of the one before. It is in force when the command returns; what is placed already
-stays where it is. A former version is activated in the same way.`,
+stays where it is. A former version is activated in the same way. Its work is that of jobs and pools that name the policy, and with --default all of a
+kind that name none.`,
 		Example: `  paceline policy activate tight
-  paceline policy activate tight 3f9a`,
+  paceline policy activate tight 3f9a
+  paceline policy activate tight --default batch --default service`,
 	}, pacelinev1.PolicyStage_POLICY_STAGE_ACTIVE, nil)
+	move := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if err := move(cmd, given); err != nil {
+			return err
+		}
+		for _, kind := range kinds {
+			if err := a.setDefault(cmd.Context(), given[0], kind); err != nil {
+				return fmt.Errorf("it is active, but not the default for %s jobs: %w", kind, err)
+			}
+		}
+		return nil
+	}
+	cmd.Flags().StringSliceVar(&kinds, "default", nil, "kind of jobs that it places where nothing else is chosen: batch, service, daemon")
+	return cmd
 }
 
 func (a *app) policyRollback() *cobra.Command {
@@ -238,6 +265,16 @@ func (a *app) tellForce(p *output.Printer, policy *pacelinev1.Policy) error {
 	return nil
 }
 
+func (a *app) setDefault(ctx context.Context, name, kind string) error {
+	return a.withBundles(func(_ *output.Printer, c *client.Client) error {
+		if _, err := call(ctx, c.Policies.SetDefaultPolicy, &pacelinev1.SetDefaultPolicyRequest{JobKind: kind, Name: name}); err != nil {
+			return err
+		}
+		a.say("policy %s places %s jobs where nothing else is chosen", name, kind)
+		return nil
+	})
+}
+
 func (a *app) policyDefault() *cobra.Command {
 	var kind string
 	cmd := &cobra.Command{
@@ -249,13 +286,7 @@ It counts for whatever is placed from then on.`,
   paceline policy default best-fit --kind service`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			return a.withBundles(func(_ *output.Printer, c *client.Client) error {
-				if _, err := call(cmd.Context(), c.Policies.SetDefaultPolicy, &pacelinev1.SetDefaultPolicyRequest{JobKind: kind, Name: given[0]}); err != nil {
-					return err
-				}
-				a.say("policy %s places %s jobs where nothing else is chosen", given[0], kind)
-				return nil
-			})
+			return a.setDefault(cmd.Context(), given[0], kind)
 		},
 	}
 	cmd.Flags().StringVar(&kind, "kind", "", "batch, service or daemon")
