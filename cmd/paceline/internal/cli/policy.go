@@ -23,7 +23,7 @@ A server keeps versions of a policy under their digest. A version is pushed, wat
 fails, is slow or leaves tasks without a host is rolled back by itself. Whatever a policy does, tasks are placed: by the built-in policy where
 it does not. A job chooses its policy by placement.strategy, a pool by placement_policy, and a cell has a default for each kind of job.
 
-inspect, verify, bench and sign need no server: what passes verify is what a server takes.`
+new, build, test, inspect, verify, bench and sign need no server: what passes verify is what a server takes.`
 
 func (a *app) policyCommand() *cobra.Command {
 	adopt(a.Policies)
