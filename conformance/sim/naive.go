@@ -260,7 +260,7 @@ func (c *cell) waitsFor(p *scheduler.PoolView, j *scheduler.JobView, spare resou
 	reach := p.Entitlement.Sub(p.NonPreemptible)
 	if !j.Spec.Preemptible {
 		reach = p.Entitlement.Min(p.Reservation)
-		left := p.Reservation.Sub(p.NonPreemptible).Add(spare)
+		left := p.Reservation.Sub(p.NonPreemptible) // what others got may be no part of it
 		short, of = lacks(&unit, &left), guarantee
 	}
 	if !unit.FitsIn(&reach) {
