@@ -293,7 +293,7 @@ func TestReplayOfItself(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			x := record(t, dir, seed, 1000, func(c *decision.Config) { c.SegmentBytes = 4 << 10 })
+			x := record(t, dir, seed, 700, func(c *decision.Config) { c.SegmentBytes = 3 << 10 })
 			report, err := decision.Replay(t.Context(), dir, decision.Options{Contenders: []decision.Contender{decision.Builtin("native", "")}, Differences: 3})
 			if err != nil {
 				t.Fatal(err)

@@ -37,8 +37,8 @@ func TestCrash(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	c := newClock()
-	x := newCell(t, 3, c, openLog(t, c, decision.Config{Dir: dir}), native{placement.NewNative()}, 6)
-	for range 25 {
+	x := newCell(t, 3, c, openLog(t, c, decision.Config{Dir: dir}), native{placement.NewNative()}, 3)
+	for range 12 {
 		x.step()
 	}
 	x.recorder.Close()
@@ -67,7 +67,7 @@ func TestCrash(t *testing.T) {
 			t.Fatalf("cut at %d: %d entries after %d, %+v, %v", n, seen, events, tail, err)
 		}
 		events = seen
-		if n%997 == 0 && events > 25 {
+		if n%199 == 0 && events > 9 {
 			cut := t.TempDir()
 			if err := os.MkdirAll(filepath.Join(cut, "c.0"), 0o700); err != nil {
 				t.Fatal(err)
@@ -80,7 +80,7 @@ func TestCrash(t *testing.T) {
 			}
 		}
 	}
-	if events < 50 {
+	if events < 20 {
 		t.Fatalf("only %d entries", events)
 	}
 	spoiled := bytes.Clone(whole)
