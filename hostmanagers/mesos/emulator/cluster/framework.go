@@ -191,6 +191,9 @@ func (c *Cluster) remove(f *framework) {
 	for _, t := range slices.Clone(f.taskOrder) {
 		c.quit(t)
 	}
+	for _, t := range byID(f.unreachable) {
+		c.endContainer(t)
+	}
 	for _, e := range slices.Clone(f.executors) {
 		c.release(f, e.role, e.agent, e.resources)
 	}
