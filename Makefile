@@ -169,11 +169,11 @@ sim: ## replay one simulated cell from its seed, with a trace when it fails (SEE
 	go test -count=1 -v -run '^TestSeed$$' ./conformance/sim -sim.seed=$(SEED) -sim.out='$(abspath $(OUT)/sim)'
 
 .PHONY: pack
-pack: build ## pack a real trace through the real placement (TRACES=folder SEEDS=42-51)
+pack: build ## pack a real trace with policies of placement (TRACES=folder SEEDS=42-51)
 	@[ -d '$(TRACES)' ] || { echo "pack needs the openb trace files: make pack TRACES=<folder with inventory/ and tasks/>"; exit 2; }
 	mkdir -p $(OUT)/sim
 	bin/paceline sim pack --hosts '$(TRACES)/inventory/openb_nodes.csv' --pods '$(TRACES)/tasks/openb_pods_default.csv' \
-	  --policy best-fit --seeds $(SEEDS) --demand 1.3 --plot $(OUT)/sim/pack.svg -o json | tee $(OUT)/sim/pack.json
+	  --policy best-fit,fgd,least-residue --seeds $(SEEDS) --demand 1.3 --plot $(OUT)/sim/pack.svg -o json | tee $(OUT)/sim/pack.json
 
 .PHONY: traces
 traces: build ## replay real traces through whole cells, every figure beside its bar; takes many minutes (TRACES=folder ONLY=regexp of swf, pack, google, philly)

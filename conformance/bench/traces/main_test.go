@@ -48,11 +48,16 @@ func TestSWF(t *testing.T) {
 
 func TestPack(t *testing.T) {
 	t.Parallel()
-	r, out := fake(t, [2]string{"pack", `{"gpu_allocation_percent": {"95": {"mean": 1}, "100": {"mean": 93.84}}}`})
+	found := func(at100, at130 string) string {
+		return `{"gpu_allocation_percent": {"95": {"mean": 1}, "100": {"mean": ` + at100 + `}, "130": {"mean": ` + at130 + `}}}`
+	}
+	r, out := fake(t, [2]string{"policy build policies/builtin/guests/", ""}, [2]string{"--policy best-fit", found("93.84", "94")}, [2]string{"/fgd.wasm", found("95.34", "95.5")},
+		[2]string{"openb_pods_cpu200.csv.gz --policy", found("94.82", "95")}, [2]string{"least-residue", found("95.80", "95.39")}, [2]string{"--policy fgd", found("93", "94")})
 	if err := pack(r); err != nil {
 		t.Fatal(err)
 	}
-	contains(t, out, "| 93.84 | >= 92.7 | met |")
+	contains(t, out, "best-fit | 93.84 | >= 92.7 | met |", "fgd before best-fit, points | 1.50 | >= 1.5 | met |", "fgd, default | 95.34 | >= 94.98 | met |", "at 130 % demand | 95.39 | > 95.39 | MISSED |",
+		"fgd, multigpu20 | 93.00 | >= 95.28 | MISSED |", "least-residue, cpu200 | 94.82 | > 94.82 | MISSED |")
 }
 
 func googleText(production, evictions, perTask string) string {
@@ -112,7 +117,7 @@ func TestRunFails(t *testing.T) {
 			t.Errorf("%q: %v, want %q", c.args, err, c.want)
 		}
 	}
-	r, _ := fake(t, [2]string{"sim", "no JSON"})
+	r, _ := fake(t, [2]string{"policy build", ""}, [2]string{"sim", "no JSON"})
 	if err := pack(r); err == nil || !strings.Contains(err.Error(), "the report of paceline sim pack") {
 		t.Error(err)
 	}

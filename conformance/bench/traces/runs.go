@@ -12,7 +12,6 @@ const (
 	publishedError = 0.5
 	bestCandidates = 141.0
 	bestPlain      = 34.4 // of the best order that a plain simulator was measured with
-	leastPacked    = 92.7 // best-fit of other simulators, % of GPUs
 	longestWait    = 1.0  // of production at p99, virtual seconds
 	traceEvictions = 0.0241
 	leastSaved     = 0.5 // evictions, of those that the plain choice makes
@@ -53,22 +52,6 @@ func swf(r *runner) error {
 		rows = append(rows, bar(c.what, found.Slowdown, 2, c.asked, c.met(found.Slowdown)))
 	}
 	return r.table(rows)
-}
-
-// pack is how full best-fit packs a fleet of GPUs.
-func pack(r *runner) error {
-	var found struct {
-		Allocation map[string]struct {
-			Mean float64 `json:"mean"`
-		} `json:"gpu_allocation_percent"`
-	}
-	err := r.into(&found, "pack", "--hosts", r.file("inventory/openb_nodes.csv"), "--pods", r.file("tasks/openb_pods_default.csv"),
-		"--policy", "best-fit", "--seeds", "42-51", "--demand", "1.3")
-	if err != nil {
-		return err
-	}
-	mean := found.Allocation["100"].Mean
-	return r.table([][]string{barHead, bar("pack, GPUs allocated at 100 % demand, %", mean, 2, ">= 92.7", mean >= leastPacked)})
 }
 
 // googleReport is what is read of a report.
