@@ -35,7 +35,7 @@ type Config struct {
 	FirstFramework, FirstOffer int
 
 	// Order is called with the agents' hostnames before the allocator goes through them, and may change their order; a real master shuffles.
-	// Default: by name.
+	// Default: in the order in which they registered.
 	Order func(hostnames []string)
 	// Behave says how a task's process behaves. Default: nil, which leaves processes to the caller, see Start.
 	Behave func(*mesos.TaskInfo) Behaviour

@@ -13,9 +13,9 @@ import (
 const (
 	// defaultGrace is from TERM to KILL.
 	defaultGrace = 3 * time.Second
-	// groupPause is from the end of a group's task to the kill of the others, or to the end of their executor.
+	// groupPause is from the end of a group's task to the kill of the others.
 	groupPause = 10 * time.Millisecond
-	// launching is what a process takes to be forked, which is what a failed fetch takes too.
+	// executorExit is from the end of a group's last task to the end of their executor.
 	executorExit = 40 * time.Millisecond
 )
 

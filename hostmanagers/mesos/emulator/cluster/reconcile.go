@@ -5,7 +5,7 @@ import (
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
 )
 
-// kill is a KILL call. An unknown task is answered as if somebody had asked for it.
+// killCall is a KILL call. An unknown task is answered as if somebody had asked for it.
 func (c *Cluster) killCall(f *framework, call *scheduler.Call_Kill) {
 	t := f.tasks[call.TaskID.Value]
 	if t == nil || (call.AgentID != nil && t.agent.id != call.AgentID.Value) {
