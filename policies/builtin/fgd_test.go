@@ -88,7 +88,7 @@ func TestFGD(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		hosts := drawGPUHosts(rt)
 		mix := drawMix(rt)
-		r := policytest.Request{Count: rapid.IntRange(1, 12).Draw(rt, "count"), CPU: 500 * rapid.Int64Range(0, 4).Draw(rt, "cpu"), GPU: 125 * rapid.Int64Range(1, 8).Draw(rt, "gpu")}
+		r := policytest.Request{Count: rapid.IntRange(1, 12).Draw(rt, "count"), CPU: 500 * rapid.Int64Range(0, 4).Draw(rt, "cpu"), GPU: 125 * rapid.Int64Range(1, 8).Draw(rt, "gpu"), Class: rapid.SampledFrom([]uint64{0, 7}).Draw(rt, "class")}
 		p := policytest.Of(t, builtin.FGD())
 		p.Mix = mix
 		var told []policytest.Host

@@ -26,6 +26,7 @@ type lookahead struct {
 	costs  []*classCosts
 	now    *classCosts // of the request that is being served; nil: not remembered
 	asked  uint64
+	twins  []twin
 }
 
 // value is a number that holds while a row has the stamp.
@@ -41,6 +42,31 @@ type classCosts struct {
 	rows  []value
 }
 
+// twins is how many hosts are remembered by what is free on them, so that a fleet of hosts that are alike is looked at fast the first time. It is a power of two.
+const twins = 256
+
+// twin is what a task of a class costs on every host with this room.
+type twin struct {
+	class  uint64 // 0: none
+	free   [3]int32
+	lanes  [policy.MaxDevices]int16
+	models [policy.MaxDevices]int16
+	cost   int64
+}
+
+// slot is where a twin is kept.
+func (w *twin) slot() uint64 {
+	const prime = 1099511628211
+	h := w.class
+	for _, free := range w.free {
+		h = (h ^ uint64(uint32(free))) * prime
+	}
+	for _, milli := range w.lanes {
+		h = (h ^ uint64(uint16(milli))) * prime
+	}
+	return (h >> 32) % twins
+}
+
 // Prepare finds what is remembered for the class of a request.
 func (p *lookahead) Prepare(t *policy.Table, r *policy.Request) {
 	if len(p.before) < t.Rows() {
@@ -48,6 +74,7 @@ func (p *lookahead) Prepare(t *policy.Table, r *policy.Request) {
 	}
 	if p.outlook.learn(t) {
 		clear(p.before)
+		p.twins = make([]twin, twins)
 		for _, c := range p.costs {
 			clear(c.rows)
 		}
@@ -99,11 +126,27 @@ func (p *lookahead) Costs(t *policy.Table, r *policy.Request, rows []int32, cost
 	for i, row := range rows {
 		known := &p.now.rows[row]
 		if stamp := t.Stamp(int(row)); known.stamp != stamp {
-			known.n, _ = p.price(r, t.Host(int(row)))
-			known.stamp = stamp
+			known.n, known.stamp = p.costOf(r, t.Host(int(row))), stamp
 		}
 		costs[i] = known.n
 	}
+}
+
+// costOf is the cost of a task on a host, or on one with the same room.
+func (p *lookahead) costOf(r *policy.Request, h policy.Host) int64 {
+	w := twin{class: r.Class(), free: [3]int32{int32(h.Free(policy.CPU)), int32(h.Free(policy.Memory)), int32(h.Free(policy.Disk))}}
+	if free := h.DevicesFree(); free != nil {
+		w.lanes = *free
+	}
+	if models := h.DeviceModels(); models != nil {
+		w.models = *models
+	}
+	known := &p.twins[w.slot()]
+	if w.cost = known.cost; w != *known {
+		w.cost, _ = p.price(r, h)
+		*known = w
+	}
+	return w.cost
 }
 
 // Devices implements policy.DeviceChooser.

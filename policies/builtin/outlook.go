@@ -11,7 +11,7 @@ const outlookScale = 1 << 20
 
 // outlook is the expected work, in the form that hosts are held against. What stands in it follows from the class mix alone.
 //
-// Loops stand in functions of their own: a module of the Go toolchain pays fuel for a whole function each time round.
+// Loops stand in functions of their own, and must stay there: a module of the Go toolchain pays fuel for a whole function each time round.
 type outlook struct {
 	version    uint64 // of the mix that it was made of
 	generation uint64
@@ -119,6 +119,7 @@ func look(h policy.Host) room {
 	return x
 }
 
+//go:noinline
 func (x *room) add(a lane) {
 	x.all += int64(a.milli)
 	for i := range x.lanes[:x.n] {
@@ -168,6 +169,8 @@ func (x *room) take(devices policy.Devices, share int32) {
 }
 
 // tally counts the devices that can give a share, how many shares all of them give together, and sums what is free of the others.
+//
+//go:noinline
 func (x *room) tally(share int32, models uint64) (enough, shares int32, lost int64) {
 	for i := range x.lanes[:x.n] {
 		l := &x.lanes[i]
@@ -193,6 +196,8 @@ func (o *outlook) weigh(free *[3]int32, far bool) {
 }
 
 // fitting sums the weights of the classes that find enough CPU, memory and disk for a task.
+//
+//go:noinline
 func fitting(classes []expected, free *[3]int32) int64 {
 	sum := int64(0)
 	for i := range classes {
@@ -207,6 +212,7 @@ func fitting(classes []expected, free *[3]int32) int64 {
 // noCap is more than all GPUs of a host.
 const noCap = 1 << 20
 
+//go:noinline
 func limit(classes []expected, free *[3]int32, caps []int64) {
 	for i := range caps {
 		c := &classes[i]
@@ -254,6 +260,7 @@ func (o *outlook) residue(x *room) int64 {
 	return sum
 }
 
+//go:noinline
 func used(classes []expected, caps []int64, most int64) int64 {
 	sum := int64(0)
 	for i := range caps {

@@ -52,6 +52,7 @@ func (v *Version) tryPlace() error {
 	return nil
 }
 
+// trialTable has no two hosts that are alike: a policy that remembers what it saw of one is to pay for each.
 func trialTable() *host.Table {
 	names, err := resource.NewNames(nil)
 	if err != nil {
@@ -61,7 +62,7 @@ func trialTable() *host.Table {
 	for i := range trialRows {
 		h := host.Host{
 			ID: workload.HostID{0: byte(i), 1: byte(i >> 8), 15: 1}, Name: fmt.Sprintf("trial-%d", i), Ready: true,
-			Capacity: resource.Vector{resource.CPU: int64(32000 + i%7*8000), resource.Memory: int64(65536 << (i % 3)), resource.Disk: 1 << 20},
+			Capacity: resource.Vector{resource.CPU: int64(32000 + i%7*8000 + i), resource.Memory: int64(65536 << (i % 3)), resource.Disk: 1 << 20},
 		}
 		if i%4 == 0 {
 			for l := range int64(trialDevices) { // some have less, as when shares of them are gone
