@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/simpack"
+	"github.com/paceline-sched/paceline/cmd/paceline/internal/tracefile"
 )
 
 const (
@@ -23,11 +24,7 @@ const (
 
 func read[T any](t *testing.T, path string, parse func(io.Reader, string) ([]T, error)) []T {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := parse(bytes.NewReader(data), path)
+	list, err := tracefile.ReadFile(path, parse)
 	if err != nil {
 		t.Fatal(err)
 	}
