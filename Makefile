@@ -182,7 +182,7 @@ traces: build ## replay real traces through whole cells, every figure beside its
 	go run ./conformance/bench/traces -paceline bin/paceline -traces '$(TRACES)' -only '$(ONLY)' | tee $(OUT)/sim/traces.md
 
 .PHONY: demo
-demo: build ## real processes scheduled, killed, restarted and explained, in under 3 minutes
+demo: build ## real processes scheduled, killed, restarted and explained: policies and rules too, every claim checked
 	@go run ./examples/demo -paceline bin/paceline
 
 .PHONY: clean

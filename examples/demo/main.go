@@ -34,7 +34,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, 170*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 240*time.Second)
 	defer cancel()
 	if err := run(ctx, *binary, *examples); err != nil {
 		fmt.Fprintln(os.Stderr, "\ndemo FAILED:", err)
@@ -67,7 +67,7 @@ func run(ctx context.Context, binary, examples string) (err error) {
 		err = os.RemoveAll(dir)
 	}()
 	for _, act := range []func(context.Context) error{
-		d.start, d.pools, d.batch, d.service, d.daemon, d.gang, d.impossible, d.restart, d.tree, d.finish,
+		d.start, d.pools, d.batch, d.service, d.daemon, d.gang, d.policies, d.impossible, d.rules, d.restart, d.tree, d.finish,
 	} {
 		if err := act(ctx); err != nil {
 			return err
@@ -77,6 +77,8 @@ func run(ctx context.Context, binary, examples string) (err error) {
 }
 
 func title(text string) { fmt.Printf("\n== %s\n", text) }
+
+func show(format string, args ...any) { fmt.Printf("     "+format+"\n", args...) }
 
 func ok(format string, args ...any) { fmt.Printf("ok   "+format+"\n", args...) }
 
@@ -430,7 +432,7 @@ func (d *demo) restart(ctx context.Context) error {
 		return fmt.Errorf("the batch job has %d instances done after the restart (%w)", job.GetInstanceCounts().GetDone(), err)
 	}
 	ok("the ended batch job is still there with its 500 instances")
-	return nil
+	return d.kept(ctx)
 }
 
 func (d *demo) processes(ctx context.Context) (map[int]int, error) {
@@ -515,7 +517,7 @@ func (d *demo) end() {
 	if d.server != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		for _, job := range []string{"/web/heartbeat", "/web/node-agent", "/research/nightly/squares", "/research/adhoc/all-reduce"} {
+		for _, job := range []string{"/web/heartbeat", "/web/node-agent", "/research/nightly/squares", "/research/adhoc/all-reduce", naps, otherNaps} {
 			_, _ = d.quiet(ctx, "job", "stop", job, "--wait")
 		}
 		_ = d.server.Process.Signal(syscall.SIGTERM)
