@@ -39,11 +39,12 @@ func build(t *testing.T, name string) (path string) {
 	return path
 }
 
-// TestModules holds built-in policies against their modules: every figure of a run is the same. With the trace files a whole repetition of the protocol is run, of more policies, else one on an extract.
+// TestModules holds built-in policies against their modules: every figure of a run is the same. With the trace files a whole repetition of the protocol is run, of more policies, else
+// and under the race detector, which slows these loops twentyfold, one on an extract.
 func TestModules(t *testing.T) {
 	t.Parallel()
 	hosts, pods, names := hostsFile, podsFile, []string{"least-residue"}
-	if traces := os.Getenv("PACELINE_TRACES"); traces != "" {
+	if traces := os.Getenv("PACELINE_TRACES"); traces != "" && !raceEnabled {
 		hosts, pods = filepath.Join(traces, "inventory/openb_nodes.csv"), filepath.Join(traces, "tasks/openb_pods_default.csv")
 		names = append(names, "best-fit", "fgd")
 	}
@@ -94,6 +95,9 @@ func TestPublishedFragmentation(t *testing.T) {
 	traces := os.Getenv("PACELINE_TRACES")
 	if traces == "" {
 		t.Skip("PACELINE_TRACES does not name the folder of the traces")
+	}
+	if raceEnabled {
+		t.Skip("the race detector slows these loops twentyfold: run it without, or make traces")
 	}
 	mean := func(pods, policy string, demand int) float64 {
 		o := options(t, filepath.Join(traces, "inventory/openb_nodes.csv"), filepath.Join(traces, "tasks/openb_pods_"+pods), policy, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51)

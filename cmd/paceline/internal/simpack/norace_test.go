@@ -1,0 +1,5 @@
+//go:build !race
+
+package simpack_test
+
+const raceEnabled = false
