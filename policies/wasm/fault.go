@@ -2,6 +2,8 @@ package wasm
 
 import (
 	"fmt"
+	"path"
+	"strings"
 	"sync/atomic"
 )
 
@@ -38,15 +40,30 @@ type Fault struct {
 	Digest Digest
 	Doing  string // the call or step
 	Err    error
-	Stderr string // the last that the policy wrote there
+	Stderr string // the last that the policy wrote there, or the beginning of its crash
 }
 
 func (f *Fault) Error() string {
 	s := fmt.Sprintf("policy %s (%s): %s: %s: %v", f.Policy, f.Digest.Short(), f.Doing, f.Kind, f.Err)
 	if f.Stderr != "" {
-		s += "; it wrote: " + f.Stderr
+		s += "; it wrote: " + lastWords(f.Stderr)
 	}
 	return s
+}
+
+// lastWords is what a policy wrote or, of a crash of the Go runtime, what it died of and the first place in package main: the trace is in Fault.Stderr.
+func lastWords(text string) string {
+	if !crashes(text) {
+		return text
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines[:len(lines)-1] {
+		if strings.HasPrefix(line, "main.") {
+			place, _, _ := strings.Cut(strings.TrimSpace(lines[i+1]), " ")
+			return lines[0] + " (" + path.Base(place) + ")"
+		}
+	}
+	return lines[0]
 }
 
 func (f *Fault) Unwrap() error { return f.Err }

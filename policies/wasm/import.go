@@ -66,7 +66,7 @@ var allowed = map[string]map[string]hostFunction{
 		"clock_time_get":        {"iIi", "i", cheap, clockTime},
 		"random_get":            {"ii", "i", cheap, random},
 		"sched_yield":           {"", "i", cheap, answer(wasiOK)},
-		"poll_oneoff":           {"iiii", "i", cheap, answer(wasiNoSys)},
+		"poll_oneoff":           {"iiii", "i", cheap, sleep},
 		"proc_exit":             {"i", "", cheap, exit},
 		"fd_write":              {"iiii", "i", cheap, write},
 		"fd_read":               {"iiii", "i", cheap, answer(wasiBadFD)},
@@ -127,6 +127,34 @@ func errno(ok bool) uint64 {
 func clockTime(in *Instance, m api.Module, stack []uint64) {
 	in.clock += tick
 	stack[0] = errno(m.Memory().WriteUint64Le(uint32(stack[2]), in.clock))
+}
+
+// sleep serves a wait for one clock, at once: time moves on by as much. The Go runtime waits so before it says what it panicked of.
+func sleep(in *Instance, m api.Module, stack []uint64) {
+	const (
+		tagAt, timeoutAt, flagsAt = 8, 24, 40 // of a subscription
+		subscriptionBytes         = 48
+		eventBytes                = 32
+		absolute                  = 1
+	)
+	list, events, n, count := uint32(stack[0]), uint32(stack[1]), uint32(stack[2]), uint32(stack[3])
+	asked, ok := m.Memory().Read(list, subscriptionBytes)
+	if !ok {
+		stack[0] = wasiFault
+		return
+	}
+	if n != 1 || asked[tagAt] != 0 {
+		stack[0] = wasiNoSys
+		return
+	}
+	if timeout := binary.LittleEndian.Uint64(asked[timeoutAt:]); asked[flagsAt]&absolute == 0 {
+		in.clock += timeout
+	} else {
+		in.clock = max(in.clock, timeout)
+	}
+	var event [eventBytes]byte // all went well, for a clock
+	copy(event[:], asked[:tagAt])
+	stack[0] = errno(m.Memory().Write(events, event[:]) && m.Memory().WriteUint32Le(count, 1))
 }
 
 func random(in *Instance, m api.Module, stack []uint64) {
@@ -207,16 +235,24 @@ func printable(b []byte) string {
 	}, strings.ToValidUTF8(string(b), "?"))
 }
 
-// ring keeps the last bytes written to it.
+// ring keeps the last bytes written to it, and of a crash of the Go runtime the first: what it died of stands above a long trace.
 type ring struct {
-	b    [ringBytes]byte
-	next int
-	full bool
+	b     [ringBytes]byte
+	next  int
+	full  bool
+	crash bool
 }
 
 const ringBytes = 4096
 
 func (r *ring) add(b []byte) {
+	if !r.crash && crashes(b) {
+		*r = ring{crash: true}
+	}
+	if r.crash {
+		r.next += copy(r.b[r.next:ringBytes-1], b)
+		return
+	}
 	if len(b) > ringBytes {
 		b = b[len(b)-ringBytes:]
 	}
@@ -226,6 +262,13 @@ func (r *ring) add(b []byte) {
 	}
 	r.full = r.full || r.next+len(b) >= ringBytes
 	r.next = (r.next + len(b)) % ringBytes
+}
+
+// crashes reports whether a text is the beginning of the Go runtime's last words.
+func crashes[T string | []byte](text T) bool {
+	const longest = len("fatal error: ")
+	first := string(text[:min(len(text), longest)])
+	return strings.HasPrefix(first, "panic: ") || strings.HasPrefix(first, "fatal error: ")
 }
 
 func (r *ring) String() string {
