@@ -149,10 +149,10 @@ func (d *demo) rollback(ctx context.Context) error {
 	fmt.Println("$ paceline policy get fewest")
 	fmt.Print(out)
 	ok("a gate took it out of force, and the version before it is active again")
-	if err := d.nap(ctx, apart); err != nil {
+	if err := eventually(ctx, func() error { return d.nap(ctx, apart) }); err != nil { // until its module is loaded, the scheduler places
 		return err
 	}
-	ok("the next job was spread over the hosts again")
+	ok("and jobs are spread over the hosts again")
 	return d.wake(ctx)
 }
 
