@@ -89,7 +89,8 @@ func explain(err error) *failure {
 		return &failure{code: ExitTimeout, err: err}
 	case errors.Is(err, context.Canceled):
 		return &failure{code: ExitInterrupted, err: errors.New("interrupted")}
-	case strings.HasPrefix(err.Error(), "required flag"), strings.HasPrefix(err.Error(), "if any flags in the group"):
+	case strings.HasPrefix(err.Error(), "required flag"), strings.HasPrefix(err.Error(), "if any flags in the group"),
+		strings.HasPrefix(err.Error(), "at least one of the flags in the group"):
 		return &failure{code: ExitUsage, err: err} // cobra has no types for these
 	}
 	return &failure{code: ExitFailure, err: err}

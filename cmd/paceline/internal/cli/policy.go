@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -180,6 +181,9 @@ work is that of its name and, as long as no version of its name is active, that 
 	return cmd
 }
 
+// jobKinds are the kinds of jobs that have a default policy.
+var jobKinds = []string{"batch", "service", "daemon"}
+
 func (a *app) policyActivate() *cobra.Command {
 	var kinds []string
 	cmd := a.policyMove(&cobra.Command{
@@ -194,6 +198,11 @@ kind that name none.`,
 	}, pacelinev1.PolicyStage_POLICY_STAGE_ACTIVE, nil)
 	move := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		for _, kind := range kinds { // before anything is changed
+			if !slices.Contains(jobKinds, kind) {
+				return &failure{code: ExitUsage, err: fmt.Errorf("--default %s: there are jobs of the kinds %s", kind, strings.Join(jobKinds, ", "))}
+			}
+		}
 		if err := move(cmd, given); err != nil {
 			return err
 		}
@@ -291,7 +300,7 @@ It counts for whatever is placed from then on.`,
 	}
 	cmd.Flags().StringVar(&kind, "kind", "", "batch, service or daemon")
 	must(cmd.MarkFlagRequired("kind"))
-	must(cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions([]cobra.Completion{"batch", "service", "daemon"}, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(jobKinds, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 
