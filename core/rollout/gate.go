@@ -73,6 +73,9 @@ func (g Gates) broken(now int64, t *Tally) string {
 	switch left := t.Reference - t.Placed; {
 	case g.Strikes > 0 && strikes >= g.Strikes:
 		last := &t.Faults[len(t.Faults)-1]
+		if strikes == 1 {
+			return "a fault: " + last.Text
+		}
 		return fmt.Sprintf("%d faults within %v, the last one: %s", strikes, StrikeWindow, last.Text)
 	case g.SlowShare > 0 && t.Calls >= leastCalls && permille(t.Slow, t.Calls) > int64(g.SlowShare):
 		return fmt.Sprintf("%d of %d calls took longer than %v", t.Slow, t.Calls, g.SlowCall)

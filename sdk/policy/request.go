@@ -43,10 +43,10 @@ func (r *Request) Devices() (n int, share int64) { return int(r.devices), int64(
 // Models are the numbers of the models that will do, none for any.
 func (r *Request) Models() []uint16 { return r.models }
 
-// Priority is comparable within a pool.
+// Priority is comparable within a pool. Placement is not told it yet: there it is 0.
 func (r *Request) Priority() int { return int(r.priority) }
 
-// Pool is the same number for the same pool, 0 for an unknown one.
+// Pool is the same number for the same pool, 0 for an unknown one. Placement is not told it yet: there it is 0.
 func (r *Request) Pool() uint32 { return r.pool }
 
 // Flags are policyabi's Request* bits.
