@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/paceline-sched/paceline/core/rollout"
+	"github.com/paceline-sched/paceline/core/scheduler"
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
 	"github.com/paceline-sched/paceline/sdk/gen/paceline/v1/pacelinev1connect"
 )
@@ -80,6 +81,11 @@ func (s *policyService) MovePolicy(ctx context.Context, request *connect.Request
 	if err != nil {
 		return nil, err
 	}
+	if pool := in.GetScope().GetPool(); pool != "" {
+		if err := s.knows(ctx, pool); err != nil {
+			return nil, err
+		}
+	}
 	g := in.GetGates()
 	event := rollout.Move{
 		Policy: in.GetName(), Digest: v.Digest, To: stagesFromWire[in.GetStage()],
@@ -94,6 +100,18 @@ func (s *policyService) MovePolicy(ctx context.Context, request *connect.Request
 		return nil, err
 	}
 	return connect.NewResponse(&pacelinev1.MovePolicyResponse{Policy: policy, Digest: v.Digest.String()}), nil
+}
+
+// knows refuses the path of a pool that is not there, where a canary would try nothing.
+func (s *policyService) knows(ctx context.Context, pool string) error {
+	found := false
+	if err := s.cell.engine.Read(ctx, func(r scheduler.Reader) { _, found = r.Pool(pool) }); err != nil {
+		return err
+	}
+	if !found {
+		return refuse(connect.CodeNotFound, "list the pools and give the path of one", "there is no pool %q for a canary to decide for", clip(pool, 128))
+	}
+	return nil
 }
 
 func (s *policyService) RollBackPolicy(ctx context.Context, request *connect.Request[pacelinev1.RollBackPolicyRequest]) (*connect.Response[pacelinev1.RollBackPolicyResponse], error) {
@@ -205,6 +223,9 @@ func (s *policyService) policy(name string) (*pacelinev1.Policy, error) {
 
 // version finds a version of a policy by the beginning of its digest; without one, the newest.
 func (s *policyService) version(name, prefix string) (*rollout.Version, error) {
+	if rollout.BuiltIn(name) {
+		return nil, refuse(connect.CodeFailedPrecondition, "push your own under another name, or make it a default with policy default", "policy %s is built in: it has no versions and is always there", name)
+	}
 	if s.cell.policies == nil {
 		return nil, errNoPolicies
 	}

@@ -68,6 +68,8 @@ func TestPolicies(t *testing.T) {
 	run(chosen)
 	says(as("ann", "policy", "list"), 0, "shadow")
 	says(as("root", "policy", "list", "-o", "json"), 0, `"compared":`)
+	says(as("root", "policy", "canary", "tight", "--pool", "/nowhere"), 3, `there is no pool "/nowhere"`)
+	says(as("root", "policy", "activate", "best-fit"), 4, "best-fit is built in")
 	says(as("root", "policy", "canary", "tight", "--pool", "/ads"), 0, "is canary for pool /ads")
 	crash()
 	run(chosen)
