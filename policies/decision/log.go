@@ -241,6 +241,7 @@ func (w *writer) segment(h Header, first *snapshot) error {
 		return err
 	}
 	h.Shard, h.Number, h.Dropped = w.shard, w.next, h.Dropped+w.dropped
+	w.dropped = h.Dropped // should it fail, the next one says so
 	w.next++
 	path := filepath.Join(w.dir, fmt.Sprintf("%016x%s", h.Number, extension))
 	var err error
@@ -248,13 +249,15 @@ func (w *writer) segment(h Header, first *snapshot) error {
 		return err
 	}
 	if err := w.log.begin(path); err != nil {
+		w.log.ended(path)
 		return err
 	}
-	w.path, w.written, w.began, w.dropped = path, 0, h.Began, 0
-	if w.file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
 		w.log.ended(path)
 		return fmt.Errorf("begin a segment of decisions: %w", err)
 	}
+	w.file, w.path, w.written, w.began, w.dropped = file, path, 0, h.Began, 0
 	return nil
 }
 

@@ -254,6 +254,12 @@ func (r *Recorder) decided(d *Decision, first *snapshot, requests []placement.Re
 	}
 	empty := c.empty()
 	r.handOver()
+	if r.lost { // what happened before it could not be kept, so neither can it
+		r.dropped++
+		c.dropped++
+		r.signal(empty)
+		return
+	}
 	from := len(c.requests)
 	c.requests = append(c.requests, requests...)
 	d.Requests = c.requests[from:len(c.requests):len(c.requests)]

@@ -3,6 +3,7 @@ package replay
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -114,9 +115,10 @@ func (f *filter) holds(d *decision.Decision) bool {
 	return served && pool
 }
 
-// read returns the newest entries that are wanted, of each shard in the order of decisions.
+// read returns the newest entries that are wanted, by time; those of a shard are in the order of decisions.
 func read(dir string, wanted decision.Range, f *filter) ([]entry, error) {
 	list := []entry{} // JSON of none is a list, too
+	byTime := func(a, b entry) int { return a.Time.Compare(b.Time) }
 	shard := ""
 	names := map[host.Row]string{}
 	_, err := decision.Visit(dir, wanted, func(e decision.Event) error {
@@ -134,12 +136,14 @@ func read(dir string, wanted decision.Range, f *filter) ([]entry, error) {
 			names[e.Change.Row] = e.Change.Host.Name
 		case e.Decision != nil && e.Decision.At >= wanted.Since && f.holds(e.Decision):
 			list = append(list, newEntry(shard, e.Decision, names))
-			if len(list) > 2*f.limit {
+			if len(list)-f.limit > f.limit {
+				slices.SortStableFunc(list, byTime)
 				list = append(list[:0], list[len(list)-f.limit:]...)
 			}
 		}
 		return nil
 	})
+	slices.SortStableFunc(list, byTime)
 	return list[max(0, len(list)-f.limit):], err
 }
 

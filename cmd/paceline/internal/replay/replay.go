@@ -51,7 +51,7 @@ func (s *source) flags(cmd *cobra.Command, dataDir string) {
 	f := cmd.Flags()
 	f.StringVar(&s.dataDir, "data-dir", dataDir, "data directory of the server, of which the log is a part")
 	f.StringVar(&s.dir, "log", "", "directory of the log itself (default: decisions in the data directory)")
-	f.StringVar(&s.since, "since", "", "from when on: a time such as 2026-03-01T12:00:00Z, or how long ago, such as 1h (default: all that is kept)")
+	f.StringVar(&s.since, "since", "", "from when on: a time such as 2026-03-01T12:00:00Z, or how long ago, such as 1h (default: all that is kept); replay and diff begin with the segment in which it falls")
 	f.StringVar(&s.until, "until", "", "up to when, likewise (default: now)")
 	f.StringVar(&s.shard, "shard", "", "one shard alone, such as simulated/0")
 }
@@ -94,8 +94,8 @@ preemption is taken on the same hosts, and the log has no priorities: "no room f
 
 const replayHelp = `Give recorded batches to another policy and count what would differ. The recorded policy differs in nothing from itself.
 
-A policy is a module's file, or built in: native stands for what the built-in policies were recorded to do; best-fit, pack, spread, fgd and load-aware are for
-all tasks.
+A policy is a module's file, or built in: native stands for what the built-in policies were recorded to do; best-fit, pack, spread, fgd,
+least-residue and load-aware are for all tasks.
 
 ` + estimates
 
@@ -153,10 +153,16 @@ func newDiffCommand(dataDir string, now func() time.Time) *cobra.Command {
 var strategies = []string{"native", string(workload.StrategyBestFit), string(workload.StrategyPack), string(workload.StrategySpread)}
 
 // builtIn are the policies that are no files.
+// places reports whether a built-in policy is one of placement.
+func places(name string) bool {
+	p := native.Find(name)
+	return p != nil && slices.Contains(p.Capability().Kinds, policyabi.Place)
+}
+
 func builtIn() []string {
 	list := slices.Clone(strategies)
 	for _, name := range native.Names() {
-		if !slices.Contains(list, name) {
+		if places(name) && !slices.Contains(list, name) {
 			list = append(list, name)
 		}
 	}
@@ -231,7 +237,10 @@ func contender(ctx context.Context, name string, faults map[string]*wasm.Fault) 
 
 // load makes a policy that is built in, or of a module's file, ready.
 func load(ctx context.Context, name string) (*wasm.Version, error) {
-	if slices.Contains(native.Names(), name) {
+	if native.Find(name) != nil {
+		if !places(name) {
+			return nil, mistakef("policy %s is none of placement; only those can be replayed", name)
+		}
 		return native.Load(name, wasm.Config{})
 	}
 	binary, err := os.ReadFile(name)

@@ -134,7 +134,7 @@ func TestReplayOfPolicies(t *testing.T) {
 	}
 }
 
-// TestCommands runs the verbs on a log of two shards.
+// TestCommands runs the verbs on a log.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -155,6 +155,7 @@ func TestCommands(t *testing.T) {
 		{"replay", []string{"!name the policy"}},
 		{"replay --policy nothing.wasm", []string{"!neither built in (native, best-fit"}},
 		{"replay --policy " + filepath.Join(guests, "trio.wasm"), []string{"!is none of placement"}},
+		{"replay --policy bands", []string{"!is none of placement"}},
 		{"replay --policy native --since yesterday", []string{"!--since \"yesterday\" is neither"}},
 		{"replay --policy native --shard d/0", []string{"!holds no batch"}},
 		{"replay --policy native --until 2001-01-01T00:00:00Z", []string{"!holds no batch"}},
