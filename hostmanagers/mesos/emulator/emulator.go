@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -90,7 +91,7 @@ func New(cfg Config) (*Emulator, error) {
 		streams: map[string]*stream{}, open: map[net.Conn]bool{}, faults: cfg.Faults,
 	}
 	address := e.cluster.MasterInfo().Address
-	e.advertise = fmt.Sprintf("%s:%d", address.GetHostname(), address.GetPort())
+	e.advertise = net.JoinHostPort(address.GetHostname(), strconv.Itoa(int(address.GetPort())))
 	e.Do(func(*cluster.Cluster) {})
 	return e, nil
 }

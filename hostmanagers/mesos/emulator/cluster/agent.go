@@ -147,7 +147,6 @@ func (c *Cluster) readmit(a *agent) {
 		for _, e := range f.executors {
 			if e.agent == a {
 				a.free = a.free.minus(e.resources)
-				f.holding(e.role).add(e.resources, 1)
 			}
 		}
 		for _, t := range byID(f.unreachable) {
@@ -178,9 +177,11 @@ func (c *Cluster) drop(a *agent, state mesos.TaskState, reason mesos.TaskStatus_
 	c.rescindInverse(a)
 	c.forgetFilters(a)
 	c.stop(a.pings)
+	if a.registered { // else that was done when it became unreachable
+		c.total.add(a.total, -1)
+	}
 	a.connected, a.registered, a.gone, a.free = false, false, true, nil
 	a.markedGone = state == mesos.TASK_GONE_BY_OPERATOR
-	c.total.add(a.total, -1)
 	c.roster = slices.DeleteFunc(c.roster, func(other *agent) bool { return other == a })
 	c.failure(a)
 }

@@ -273,7 +273,11 @@ func signalName(signal int) string {
 func (c *Cluster) leaveGroup(e *executor, t *task, state mesos.TaskState) {
 	e.tasks = slices.DeleteFunc(e.tasks, func(other *task) bool { return other == t })
 	if len(e.tasks) == 0 {
-		c.after(executorExit, func() { c.endExecutor(e, ExitStatus{}) })
+		c.after(executorExit, func() {
+			if len(e.tasks) == 0 { // no other group has joined it
+				c.endExecutor(e, ExitStatus{})
+			}
+		})
 		return
 	}
 	if state == mesos.TASK_FINISHED || e.failed {
@@ -327,6 +331,9 @@ func (c *Cluster) kill(ct *container, grace time.Duration, reason *mesos.TaskSta
 	}
 	ct.killing, ct.reason = true, reason
 	if ct.state == mesos.TASK_STAGING {
+		if c.cfg.Behave == nil {
+			c.emit(Signal{Container: ct.id, Kill: true}) // Start was asked for
+		}
 		c.exit(ct, ExitStatus{Signal: int(syscall.SIGTERM)})
 		return
 	}
