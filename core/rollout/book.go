@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -144,13 +145,7 @@ func (b *Book) Find(name string) *Policy {
 
 func (b *Book) index(name string) int {
 	at, _ := slices.BinarySearchFunc(b.Policies, name, func(p Policy, name string) int {
-		switch {
-		case p.Name < name:
-			return -1
-		case p.Name > name:
-			return 1
-		}
-		return 0
+		return strings.Compare(p.Name, name)
 	})
 	return at
 }

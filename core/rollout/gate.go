@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -21,9 +22,8 @@ type Tally struct {
 	Faults []Fault // the newest, oldest first
 	Failed int64   // faults, all of them
 
-	// Batches were answered a second time by the reference on the same table: what is active, for a version that is tried, and the built-in placer for one that is
-	// active.
-	Batches   int64
+	// Some batches were answered a second time by the reference on the same table: what is active, for a version that is tried, and the built-in placer for one that is
+	// active. What follows is of these.
 	Compared  int64 // tasks that either placed
 	Elsewhere int64 // of them: on other hosts
 	Placed    int64 // tasks that the version placed
@@ -87,9 +87,7 @@ func (g Gates) broken(now int64, t *Tally) string {
 	return ""
 }
 
+// clip bounds a text and keeps it one that a message can hold.
 func clip(s string) string {
-	if len(s) > maxText {
-		return s[:maxText]
-	}
-	return s
+	return strings.ToValidUTF8(s[:min(len(s), maxText)], "")
 }

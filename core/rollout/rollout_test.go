@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -117,6 +118,31 @@ func TestGates(t *testing.T) {
 		if got := c.gates.Broken(now, &c.tally); !strings.Contains(got, c.want) || (c.want == "") != (got == "") {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
+	}
+}
+
+// What a retire ended no rollback brings back: not the version that was active then, nor one from before.
+func TestRetireIsForGood(t *testing.T) {
+	s := &story{t: t}
+	for n := byte(1); n <= 3; n++ {
+		s.do(rollout.Push{Policy: "tight", Kind: "place", Version: version(n)})
+		if n == 3 {
+			s.do(rollout.Retire{Policy: "tight"})
+		}
+		s.do(rollout.Move{Policy: "tight", Digest: rollout.Digest{n}, To: rollout.Active})
+	}
+	s.do(rollout.Rollback{Policy: "tight"})
+	if got := s.stages("tight"); got != "1=retired 2=retired 3=rolled-back" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// Words are cut between letters: a message could not hold half of one.
+func TestLongWordsAreCut(t *testing.T) {
+	var tally rollout.Tally
+	tally.Strike(rollout.Fault{Text: "x" + strings.Repeat("é", 1000)})
+	if text := tally.Faults[0].Text; !utf8.ValidString(text) || len(text) < 1000 || len(text) > 1024 {
+		t.Errorf("%d bytes are kept: %q", len(text), text)
 	}
 }
 

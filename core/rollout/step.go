@@ -223,7 +223,7 @@ func (s *step) move(e *Move) error {
 		if err := e.Scope.check(); err != nil {
 			return refuse(scheduler.InvalidArgument, "scope", "", "%v", err)
 		}
-		if other := s.rival(p, e.Scope); other != nil {
+		if other := s.rival(p, v, e.Scope); other != nil {
 			return refuse(scheduler.FailedPrecondition, "scope", "wait until that is decided, or try each on pools of its own",
 				"policy %s is new, so that it is tried on work that chooses no policy; of that policy %s has a part already: %s", p.Name, other.Name, other.Candidate().Scope)
 		}
@@ -243,8 +243,8 @@ func (s *step) move(e *Move) error {
 }
 
 // rival is another policy whose canary would decide for the same work. One of which nothing is active is tried on work that chooses no policy.
-func (s *step) rival(p *Policy, scope Scope) *Policy {
-	if p.Active() != nil {
+func (s *step) rival(p *Policy, v *Version, scope Scope) *Policy {
+	if a := p.Active(); a != nil && a != v {
 		return nil
 	}
 	for i := range s.book.Policies {
@@ -314,7 +314,11 @@ func (s *step) retire(name string) error {
 	for i := range p.Versions {
 		if v := &p.Versions[i]; v.Stage == Active || v.Stage.Candidate() {
 			s.to(p, v, Retired, "the policy was retired")
-			v.Served = 0 // a rollback does not bring it back
+		}
+	}
+	if len(s.moves) > 0 { // else nothing was in force, and there is none that a rollback would bring back
+		for i := range p.Versions {
+			p.Versions[i].Served = 0
 		}
 	}
 	maps.DeleteFunc(s.book.Defaults, func(_, chosen string) bool { return chosen == name })

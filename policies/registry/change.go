@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +38,7 @@ func (r *Registry) Push(ctx context.Context, by, policy, kind string, module, si
 	if kind == "" {
 		kind = capability.kinds[0]
 	}
-	if !capability.has(kind) {
+	if !slices.Contains(capability.kinds, kind) {
 		return digest, refuse(scheduler.InvalidArgument, "kind", "push it as what it is", "the module is of kind %s, not %s", strings.Join(capability.kinds, ", "), kind)
 	}
 	if signer == "" {
@@ -72,15 +74,6 @@ type capability struct {
 	kinds []string
 }
 
-func (c *capability) has(kind string) bool {
-	for _, k := range c.kinds {
-		if k == kind {
-			return true
-		}
-	}
-	return false
-}
-
 // verify has the kit judge a module.
 func (r *Registry) verify(ctx context.Context, module []byte) (*capability, error) {
 	checked, err := wasm.Check(module, r.config.Wasm.Limits)
@@ -108,7 +101,7 @@ func refuse(kind scheduler.ErrorKind, field, hint, format string, args ...any) e
 	return &scheduler.Error{Kind: kind, Field: field, Hint: hint, Message: fmt.Sprintf(format, args...)}
 }
 
-// Change takes in an event. When it returns without an error, what follows is durable and in force. A version that is to come into force and cannot be loaded is refused, and
+// Change takes in an event. When it returns without an error, what follows is durable and in force. A version that a Move brings into force and that cannot be loaded is refused, and
 // nothing changes.
 func (r *Registry) Change(ctx context.Context, by string, event rollout.Event) ([]rollout.Moved, error) {
 	if _, ok := event.(rollout.Push); ok {
@@ -130,7 +123,7 @@ func (r *Registry) apply(ctx context.Context, by string, event rollout.Event, ar
 	if err != nil {
 		return nil, err
 	}
-	if _, isDefault := event.(rollout.SetDefault); len(moves) == 0 && !isDefault {
+	if len(moves) == 0 && maps.Equal(before.Defaults, next.Defaults) {
 		return nil, nil
 	}
 	if by == "" {
@@ -146,6 +139,9 @@ func (r *Registry) apply(ctx context.Context, by string, event rollout.Event, ar
 	r.unsaved = err != nil // it is out of force nevertheless, and Run tries again
 	r.book.Store(&next)
 	r.tell(moves)
+	if by != "" { // who gives up waiting does not keep from loading what is in force
+		ctx = context.WithoutCancel(ctx)
+	}
 	r.install(ctx)
 	return moves, err
 }

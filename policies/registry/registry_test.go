@@ -72,6 +72,9 @@ func TestRollOut(t *testing.T) {
 		t.Errorf("warnings: %q", w)
 	}
 	change(t, r, rollout.Retire{Policy: "ff"})
+	if b := r.Book(); b.Default("batch") != rollout.BestFit {
+		t.Errorf("a retired policy is the default for batch jobs: %q", b.Default("batch"))
+	}
 	restart()
 	where(workload.Batch, "ff", "/b", best)
 	where(workload.Batch, "nobody-knows", "/b", best)

@@ -106,7 +106,6 @@ func (s *seat) compared(v *running, d *difference) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	t := &v.tally
-	t.Batches++
 	t.Compared += d.compared
 	t.Elsewhere += d.elsewhere
 	t.Placed += d.placed

@@ -253,7 +253,9 @@ func (c *chair) serve(t *host.Table, requests []placement.Request, planning bool
 	plan := c.seat.plan.Load()
 	return stretches(requests, plan.tries, func(tried bool, part []placement.Request) []placement.Result {
 		server := c.server(plan, tried)
-		c.note(server.version)
+		if !planning {
+			c.note(server.version)
+		}
 		reference, of := c.reference(plan, tried)
 		if planning || of == nil || !c.source.budget.open(c.source.registry.config.Now()) {
 			return server.ask(t, part, planning)

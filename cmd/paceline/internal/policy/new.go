@@ -71,7 +71,7 @@ A policy in Go takes the Go module of this command's version. A command that was
 }
 
 var (
-	goodName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
+	goodName = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`) // that servers take, too
 	released = regexp.MustCompile(`^v\d+\.\d+\.\d+$`)
 )
 
@@ -84,7 +84,7 @@ func newFolder(name, lang, kind, version, sdk string) (*made, error) {
 	}
 	switch {
 	case !goodName.MatchString(name):
-		return nil, mistakef("the name %q: a small letter, then at most 62 small letters, digits or one of _ -", name)
+		return nil, mistakef("the name %q: small letters, digits and dashes, 63 at most, first a letter and last no dash", name)
 	case l == nil:
 		return nil, mistakef("--lang %s: choose one of %s", lang, languageNames())
 	case does[kind] == "" || kind != "place" && lang != "go":
