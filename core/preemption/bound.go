@@ -22,7 +22,9 @@ func (q *query) look(row host.Row) (offer, bool) {
 	}
 	seats, tiers, gangs := q.seats(row, t)
 	if gangs { // mates of one that is gone may have been found dying just now
-		lacks = q.lacks(row, t)
+		if lacks = q.lacks(row, t); !q.exceeded(&lacks) {
+			return o, true
+		}
 	}
 	if sums && !gangs && q.ledger != nil && q.simple(&o, seats[:len(tiers)], tiers, lacks) {
 		o.round = s.round

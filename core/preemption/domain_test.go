@@ -180,6 +180,37 @@ func TestMatesDoNotOfferTheirHosts(t *testing.T) {
 	}
 }
 
+// TestGangGoesOnce: a gang that goes for one request goes for no other, whatever was tried and undone between them; its mates' hosts, met later, are simply free.
+func TestGangGoesOnce(t *testing.T) {
+	t.Parallel()
+	gang := may(1, 0)
+	gang.Gang = &preemption.Gang{Runs: 2, Use: resource.Vector{resource.CPU: 8}, Work: 1}
+	ask := func(s *scene, job, count int, host int) preemption.Request {
+		r := preemption.Request{Class: inRack(wishes{cpu: 4, kind: workload.Batch}, jobID(job), ""), Count: count, Victims: s.snap, DryRun: true}
+		if host >= 0 {
+			r.Host = s.hosts[host].ID
+		}
+		return r
+	}
+	free := func(name string, r preemption.Result) {
+		t.Helper()
+		if len(r.Assignments) != 1 || r.Assignments[0].Row != 1 || len(r.Assignments[0].Victims) != 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	s := built(t, 2, 4, []stand{{1, 0, 4, 1}, {1, 1, 4, 1}}, gang)
+	free("on the mate's host, by name", serve(s, ask(s, 8, 1, 0), ask(s, 9, 1, 1))[1])
+
+	s = built(t, 2, 4, []stand{{1, 0, 4, 1}, {1, 1, 4, 1}}, gang)
+	tooMuch := ask(s, 9, 2, -1)
+	tooMuch.Gang = true
+	got := serve(s, ask(s, 8, 1, 0), tooMuch, ask(s, 10, 1, -1))
+	if len(got[1].Assignments) != 0 {
+		t.Fatalf("two found room on what one took: %+v", got[1])
+	}
+	free("after one that was undone", got[2])
+}
+
 // BenchmarkDomains asks for a gang of 16 on full hosts, within one rack and anywhere.
 func BenchmarkDomains(b *testing.B) {
 	const hosts, perHost = 8192, 4

@@ -36,7 +36,6 @@ type query struct {
 type taken struct {
 	row host.Row
 	run int32
-	job int32
 }
 
 // draw is what a ledger held before something was taken.
@@ -454,7 +453,7 @@ func (q *query) consume(row host.Row, t *tenancy) (touched []host.Row) {
 		}
 	})
 	for _, at := range q.chosen {
-		q.kill(row, t, t.order[at].run, t.order[at].job)
+		q.kill(row, t, t.order[at].run)
 	}
 	slices.Sort(touched)
 	touched = slices.DeleteFunc(slices.Compact(touched), func(r host.Row) bool { return r == row })
@@ -466,11 +465,11 @@ func (q *query) consume(row host.Row, t *tenancy) (touched []host.Row) {
 	return touched
 }
 
-func (q *query) kill(row host.Row, t *tenancy, run, job int32) {
+func (q *query) kill(row host.Row, t *tenancy, run int32) {
 	t.runs[run].Dying = true
 	t.seats = slices.DeleteFunc(t.seats, func(s seat) bool { return s.run == run })
 	t.dying = t.dying.Add(t.runs[run].Class.Needs)
-	q.taken = append(q.taken, taken{row, run, job})
+	q.taken = append(q.taken, taken{row, run})
 	q.search.moved = append(q.search.moved, row)
 }
 
@@ -482,7 +481,7 @@ func (q *query) killMates(row host.Row) {
 	for i := range t.runs {
 		r := &t.runs[i]
 		if at, may := q.ledger.find(q.search.numbers[r.ID.Job], &r.ID); may && q.ledger.gone[at] && !r.Dying {
-			q.kill(row, t, int32(i), at)
+			q.kill(row, t, int32(i))
 		}
 	}
 	t.known = false
@@ -505,15 +504,13 @@ func (q *query) undo() {
 	for _, v := range q.taken {
 		t := &q.search.rows[v.row]
 		t.runs[v.run].Dying = false
-		if v.job >= 0 {
-			q.ledger.gone[v.job] = false
-		}
 		q.search.weigh(t)
 		q.search.moved = append(q.search.moved, v.row)
 	}
 	for i := len(q.drawn) - 1; i >= 0; i-- {
 		d := &q.drawn[i]
 		q.ledger.left[d.job] = d.left
+		q.ledger.gone[d.job] = false // gangs that earlier requests took stay gone
 		if d.pool >= 0 {
 			q.ledger.over[d.pool] = d.over
 		}

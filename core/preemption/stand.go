@@ -1,6 +1,8 @@
 package preemption
 
 import (
+	"slices"
+
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/workload"
@@ -240,7 +242,8 @@ func (q *query) leave() {
 	for i := range s.stands {
 		if s.stands[i].serves(q) {
 			s.spareHeap(s.stands[i].heap)
-			s.stands[i] = stand{}
+			s.stands = slices.Delete(s.stands, i, i+1) // no other does: keep replaces
+			return
 		}
 	}
 }

@@ -407,7 +407,7 @@ func (l *ledger) enter(t *tenancy, row host.Row, job int32, c *candidate) bool {
 			r := &t.runs[c.run]
 			r.Dying = true
 			t.dying = t.dying.Add(r.Class.Needs)
-			l.late = append(l.late, taken{row, c.run, job})
+			l.late = append(l.late, taken{row, c.run})
 			return false
 		}
 		if rows := l.rows[job]; len(rows) == 0 || rows[len(rows)-1] != row {

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/paceline-sched/paceline/core/preemption"
@@ -113,8 +114,8 @@ func (a *adviser) overdue(now int64, patience time.Duration) bool {
 }
 
 func (a *adviser) fail(now int64, why string) {
-	if len(why) > maxTrouble {
-		why = why[:maxTrouble] + "..."
+	if why = strings.ToValidUTF8(why, "?"); len(why) > maxTrouble {
+		why = strings.ToValidUTF8(why[:maxTrouble], "") + "..."
 	}
 	a.failures++
 	a.delay = min(max(2*a.delay, shortestPolicyDelay), longestPolicyDelay)

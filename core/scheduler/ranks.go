@@ -53,7 +53,7 @@ func (s *State) ranksReady(waiting []*plea) bool {
 	return !s.askRanks(waiting)
 }
 
-// listOf is the list in which a plea's own pool stands.
+// lists names the lists of those who may make room for a plea: of its own pool, and that between pools if it may claim from others.
 func (in *plea) lists() []workload.PoolID {
 	if in.claim.between {
 		return []workload.PoolID{in.claim.pool, {}}
@@ -110,15 +110,15 @@ func (s *State) askRanks(waiting []*plea) bool {
 
 // contenders lists who is ranked, the first of the built-in order.
 func (s *State) contenders(pool workload.PoolID) ([]rankKey, []preemption.Contender) {
+	if s.cfg.Victims.Nobody {
+		return nil, nil
+	}
 	var snap *preemption.Snapshot
 	var candidates []preemption.Candidate
 	if pool == (workload.PoolID{}) {
 		snap, _, candidates = s.listAbove()
 	} else {
 		snap, candidates = s.listBelow(pool, math.MaxInt32)
-	}
-	if s.cfg.Victims.Nobody {
-		return nil, nil
 	}
 	ranks := s.cfg.Victims.Ranker.Rank(candidates)
 	order := make([]int, len(snap.Jobs))
