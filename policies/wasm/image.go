@@ -259,7 +259,7 @@ func (m *image) ofKind(id policyabi.ColumnID, k resource.Kind) func([]byte, host
 	}
 }
 
-// maxModels bounds the models that get a number; others are told as model 0xffff.
+// maxModels bounds the models that get a number; others are told as model 0x7fff.
 const (
 	maxModels    = 1024
 	unknownModel = 0x7fff

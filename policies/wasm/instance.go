@@ -25,7 +25,6 @@ type Instance struct {
 	memory  api.Memory
 	tank    api.MutableGlobal
 	calls   [policyabi.Route + 1]api.Function
-	idle    api.Function
 	base    uint32
 	native  *policy.Instance // of a policy that needs no sandbox; nil: the module's
 	room    []byte           // its arena
@@ -94,7 +93,6 @@ func (in *Instance) bringUp(image []byte) error {
 	for k := policyabi.Place; k <= policyabi.Route; k++ {
 		in.calls[k] = in.module.ExportedFunction(k.Export())
 	}
-	in.idle = in.module.ExportedFunction(policyabi.ExportIdle)
 	if _, err := in.startCall(policyabi.ExportInitialize, false); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"runtime/debug"
 
@@ -62,8 +63,8 @@ func (in *Instance) callNative(kind policyabi.Kind, n int) (uint64, error) {
 func (in *Instance) guard(doing string, run func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			in.stderr.add(debug.Stack())
-			err = in.fault(FaultTrap, doing, fmt.Errorf("it panicked: %v", r))
+			in.stderr.add(fmt.Appendf(nil, "panic: %v\n\n%s", r, debug.Stack())) // as the Go runtime begins, so that the beginning is kept
+			err = in.fault(FaultTrap, doing, errors.New("it panicked"))
 		}
 	}()
 	run()

@@ -13,12 +13,12 @@ import (
 
 // What policies without a table of hosts are tried with: little, then much.
 var (
-	trialPools      = []int{2, 30}  // below the root, and below each of those
-	trialContenders = []int{1, 256} //
+	trialPools      = []int{2, 30} // below the root, and below each of those
+	trialContenders = []int{1, 256}
 	trialClusters   = []int{1, 128}
 )
 
-// tryKind tries a policy of a kind other than placement. What its calls cost is what those to come are measured by.
+// tryKind tries a policy as one of a kind. What its calls cost is what those to come are measured by.
 func (v *Version) tryKind(kind policyabi.Kind) error {
 	slot := &Slot{}
 	slot.Swap(v)

@@ -13,7 +13,7 @@ import (
 	"github.com/paceline-sched/paceline/sdk/policyabi"
 )
 
-// TestColumnsAreTheirNumbers holds the columns that the files name against those of the ABI.
+// TestColumnsAreTheirNumbers holds the columns that all the files name against those of the ABI.
 func TestColumnsAreTheirNumbers(t *testing.T) {
 	want := map[string]policyabi.ColumnID{
 		"FREE": policyabi.ColumnFree, "TOTAL": policyabi.ColumnTotal, "DEVICE_WHOLE": policyabi.ColumnDeviceWhole, "DEVICE_LARGEST": policyabi.ColumnDeviceLargest,

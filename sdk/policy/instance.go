@@ -106,6 +106,3 @@ func (in *Instance) Call(kind policyabi.Kind, n int) uint64 {
 
 // errUnsupported is a call that the policy is not for.
 var errUnsupported = errors.New("the policy does not serve this call")
-
-// Idle is time to tidy up, between calls.
-func (in *Instance) Idle() {}

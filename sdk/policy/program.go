@@ -244,6 +244,3 @@ func Serve(p *Program) {
 	}
 	registered = p
 }
-
-// Registered is what was registered, nil for nothing.
-func Registered() *Program { return registered }

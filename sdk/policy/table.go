@@ -20,7 +20,7 @@ type Table struct {
 	kinds   int // those that may have a column are below it
 
 	free, total, usage, slack score.Columns
-	deviceFree, deviceTotal   []int16 // MaxDevices for each row
+	deviceFree                []int16 // MaxDevices for each row
 	deviceModel               []int16
 	deviceWhole               []int32
 	deviceLargest             []int32
@@ -77,7 +77,7 @@ func (t *Table) bind() error {
 			t.kinds = int(k) + 1
 		}
 	}
-	t.deviceFree, t.deviceTotal = t.lanes(policyabi.ColumnDeviceFree), t.lanes(policyabi.ColumnDeviceTotal)
+	t.deviceFree = t.lanes(policyabi.ColumnDeviceFree)
 	t.deviceModel = t.lanes(policyabi.ColumnDeviceModel)
 	t.deviceWhole, t.deviceLargest = t.ints(policyabi.ColumnDeviceWhole), t.ints(policyabi.ColumnDeviceLargest)
 	t.tasks = t.ints(policyabi.ColumnTasks)
@@ -211,7 +211,8 @@ func (t *Table) named(name string) *policyabi.Entry {
 	}
 	for i := range t.entries {
 		e := &t.entries[i]
-		same := e.ID == w.Column || key != 0 && e.ID >= w.Column
+		family := e.ID >= w.Column && (e.ID < w.Column+policyabi.MaxKinds || w.Column == policyabi.ColumnExtension)
+		same := e.ID == w.Column || key != 0 && family
 		if same && e.Key == key && e.Type == policyabi.Int32 && e.Lanes == 1 && e.Stride == 4 {
 			return e
 		}

@@ -1,6 +1,7 @@
 package policytest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"math/bits"
@@ -102,12 +103,13 @@ func (p *Policy) check(b *books, requests []Request, results []policyabi.Result)
 	p.t.Helper()
 	var placed []Placement
 	at, begun := 0, 0
+	var taken []policy.Devices // beside placed
 	finish := func() {
 		if r := &requests[at]; r.Gang && len(placed)-begun < r.Count {
-			for _, x := range placed[begun:] {
-				b.take(r, b.find(x.Host), x.Devices, -1)
+			for i, x := range placed[begun:] {
+				b.take(r, b.find(x.Host), taken[begun+i], -1)
 			}
-			placed = placed[:begun]
+			placed, taken = placed[:begun], taken[:begun]
 		}
 		at++
 		begun = len(placed)
@@ -130,7 +132,12 @@ func (p *Policy) check(b *books, requests []Request, results []policyabi.Result)
 			if why := b.refuses(&requests[at], int(r.Host), devices); why != "" {
 				p.t.Fatalf("result %d puts a task of request %d on %s: %s", i, at, b.hosts[r.Host].Name, why)
 			}
-			b.take(&requests[at], int(r.Host), devices, 1)
+			took := devices
+			if took == 0 {
+				took = b.usual(&requests[at], int(r.Host))
+			}
+			b.take(&requests[at], int(r.Host), took, 1)
+			taken = append(taken, took)
 			placed = append(placed, Placement{at, b.hosts[r.Host].Name, devices, r.Score})
 		}
 		if len(placed)-begun > requests[at].Count {
@@ -212,16 +219,32 @@ func (b *books) refuses(r *Request, row int, devices policy.Devices) string {
 	return ""
 }
 
-// take takes room, or with a sign of -1 gives it back. Devices that the policy did not name are those with the least free.
+// usual is the devices of a task whose policy names none: of those that will do, the ones with the least free.
+func (b *books) usual(r *Request, row int) policy.Devices {
+	n, share := r.devices()
+	var open []int
+	for l, free := range b.lanes[row] {
+		if free >= share && (len(r.Models) == 0 || slices.Contains(r.Models, b.hosts[row].GPUs[l].Model)) {
+			open = append(open, l)
+		}
+	}
+	slices.SortStableFunc(open, func(x, y int) int { return cmp.Compare(b.lanes[row][x], b.lanes[row][y]) })
+	var picked policy.Devices
+	for _, l := range open[:n] { // refuses found that there are as many
+		picked |= 1 << l
+	}
+	return picked
+}
+
+// take takes room, or with a sign of -1 gives it back.
 func (b *books) take(r *Request, row int, devices policy.Devices, sign int64) {
 	for k, need := range r.needs() {
 		b.free[k][row] -= int32(sign * need)
 	}
-	n, share := r.devices()
+	_, share := r.devices()
 	for l := range b.lanes[row] {
-		if devices == 0 && n > 0 && b.lanes[row][l] >= share || devices>>l&1 != 0 {
+		if devices>>l&1 != 0 {
 			b.lanes[row][l] -= sign * share
-			n--
 		}
 	}
 }
