@@ -58,6 +58,7 @@ func (c *Compiler) Compile(ctx context.Context, cache string, module *Module) er
 	if timeout <= 0 {
 		timeout = defaultCompileTimeout
 	}
+	asked := ctx
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	cmd := c.Command(ctx, cache)
@@ -66,6 +67,8 @@ func (c *Compiler) Compile(ctx context.Context, cache string, module *Module) er
 	cmd.Stdout, cmd.Stderr = nil, &limited{to: &said, left: maxMessage}
 	err := cmd.Run()
 	switch {
+	case asked.Err() != nil:
+		return fmt.Errorf("compiling was given up: %w", context.Cause(asked))
 	case ctx.Err() != nil:
 		return fmt.Errorf("compiling took more than %v: the module is too large or made to be hard to compile", timeout)
 	case err != nil:
