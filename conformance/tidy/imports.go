@@ -20,22 +20,23 @@ type packageRule struct {
 // pureSet is the decision core. It is told the time and the randomness, starts nothing and talks to nobody: that is what lets
 // any run be recorded, replayed and simulated.
 var pureSet = []string{
-	"core/resource", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/shard",
+	"core/resource", "core/execution", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/shard",
 	"core/preemption", "core/fragment", "core/disruption", "core/estimate", "core/lifecycle", "core/usage", "core/scheduler", "core/rollout",
 	"federation/directory", "federation/router",
 }
 
 var packageRules = []packageRule{
 	{"core/resource", nil, "the lowest floor: arithmetic on quantities knows nobody who holds them"},
-	{"core/workload", []string{"core/resource"}, "vocabulary only; decisions stand above it"},
+	{"core/execution", nil, "vocabulary only; clusters give it meaning"},
+	{"core/workload", []string{"core/resource", "core/execution"}, "vocabulary only; decisions stand above it"},
 	{"core/host", []string{"core/resource", "core/workload"}, "the table knows what sits on it, not why"},
 	{"core/respool", []string{"core/resource", "core/workload"}, "entitlement is arithmetic over the tree, not over hosts or jobs"},
 	{"core/admission", []string{"core/resource", "core/workload", "core/respool"}, "queues spend entitlement; they never see a host"},
-	{"core/placement", []string{"core/resource", "core/workload", "core/host"}, "places a batch on one table; never asks a pool or a queue"},
+	{"core/placement", []string{"core/resource", "core/execution", "core/workload", "core/host"}, "places a batch on one table; never asks a pool or a queue"},
 	{"core/fragment", []string{"core/resource", "core/workload", "core/host", "core/placement"}, "a measure of one table; it places nothing"},
 	{"core/disruption", []string{"core/workload"}, "budgets follow from counts by run state alone"},
 	{"core/preemption", []string{"core/resource", "core/workload", "core/host", "core/placement"}, "searches one table for victims; who may be one it is told"},
-	{"core/driver", []string{"core/resource", "core/workload"}, "the contract of clusters speaks of runs and hosts only"},
+	{"core/driver", []string{"core/resource", "core/execution", "core/workload"}, "the contract of clusters speaks of runs and hosts only"},
 	{"core/shard", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/preemption", "core/driver"}, "a shard runs without the core that it serves"},
 	{"core/lifecycle", []string{"core/resource", "core/workload"}, "goal state to actions, one job at a time"},
 	{"core/estimate", []string{"core/resource"}, "a forecast is arithmetic over ends and a queue; it knows neither"},
@@ -51,12 +52,12 @@ var packageRules = []packageRule{
 	{"core/rollout", []string{"core/scheduler"}, "which version of a policy is in force is decided without loading it"},
 	{"core/engine", []string{"core/..."}, "the shell around the scheduler"},
 	{"core/store", []string{"core/workload"}, "keys are made of ids; what the bytes behind them mean is record's"},
-	{"core/store/record", []string{"core/resource", "core/workload", "core/host", "core/respool", "core/placement", "core/driver", "core/shard", "core/usage", "core/scheduler", "core/store", "core/store/record/..."}, "turns state into bytes and back"},
+	{"core/store/record", []string{"core/resource", "core/execution", "core/workload", "core/host", "core/respool", "core/placement", "core/driver", "core/shard", "core/usage", "core/scheduler", "core/store", "core/store/record/..."}, "turns state into bytes and back"},
 	{"core/store/record/...", []string{"core/store/record/..."}, "generated storage messages"},
 	{"core/store/badgerstore", []string{"core/store", "core/telemetry"}, "a backend knows the gateway's interface and the log's keys only"},
 	{"core/store/memstore", []string{"core/store"}, "a backend knows the gateway's interface only"},
-	{"core/api", []string{"core/resource", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/usage", "core/estimate", "core/scheduler", "core/rollout", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "proto and error mapping: reaches state through the engine, never the store"},
-	{"core/api/...", []string{"core/resource", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/usage", "core/estimate", "core/scheduler", "core/rollout", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "parts of the API edge"},
+	{"core/api", []string{"core/resource", "core/execution", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/usage", "core/estimate", "core/scheduler", "core/rollout", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "proto and error mapping: reaches state through the engine, never the store"},
+	{"core/api/...", []string{"core/resource", "core/execution", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/usage", "core/estimate", "core/scheduler", "core/rollout", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "parts of the API edge"},
 	{"core/telemetry", nil, "anybody may log, so logging knows nobody"},
 
 	{
@@ -66,9 +67,12 @@ var packageRules = []packageRule{
 	},
 
 	{"hostmanagers/shard", []string{"core/..."}, "runs any driver; knows none by name"},
-	{"hostmanagers/local", []string{"core/driver", "core/resource", "core/workload", "core/telemetry", "hostmanagers/local/..."}, "a driver knows the contract, not the scheduler"},
-	{"hostmanagers/local/runner/...", []string{"core/driver", "core/resource", "core/workload", "hostmanagers/local/runner/..."}, "runs processes for every emulated cluster"},
+	{"hostmanagers/local", []string{"core/driver", "core/execution", "core/resource", "core/workload", "core/telemetry", "hostmanagers/local/..."}, "a driver knows the contract, not the scheduler"},
+	{"hostmanagers/local/runner/...", []string{"core/driver", "core/execution", "core/resource", "core/workload", "hostmanagers/local/runner/..."}, "runs processes for every emulated cluster"},
 	{"hostmanagers/simulated", []string{"core/driver", "core/resource", "core/workload", "core/telemetry"}, "a driver knows the contract, not the scheduler or other drivers"},
+	{"hostmanagers/mesos", []string{"core/driver", "core/execution", "core/resource", "core/workload", "core/telemetry", "hostmanagers/mesos/master", "hostmanagers/mesos/framework"}, "a driver knows the contract, not the scheduler or other drivers"},
+	{"hostmanagers/mesos/master", []string{"core/telemetry"}, "keeps a subscription up, whatever is said over it"},
+	{"hostmanagers/mesos/framework", []string{"core/driver", "core/execution", "core/resource", "core/workload"}, "a pure machine between a shard and a master"},
 	{"hostmanagers/mesos/emulator", []string{"hostmanagers/local/runner/...", "hostmanagers/mesos/emulator/..."}, "serves an emulated cluster to any framework; knows nothing of Paceline"},
 	{"hostmanagers/mesos/emulator/cluster", []string{"hostmanagers/mesos/emulator/wire"}, "a state machine knows neither connections nor processes"},
 	{"hostmanagers/mesos/emulator/wire", nil, "messages and their forms stand alone"},
@@ -100,7 +104,7 @@ var packageRules = []packageRule{
 
 	{"conformance/tidy", nil, "judges the tree as text"},
 	{"conformance/storetest", []string{"core/store", "core/workload"}, "a kit sees what it judges through its interface"},
-	{"conformance/drivertest", []string{"core/driver", "core/resource", "core/workload"}, "a kit sees what it judges through its interface"},
+	{"conformance/drivertest", []string{"core/driver", "core/execution", "core/resource", "core/workload"}, "a kit sees what it judges through its interface"},
 	{"conformance/...", []string{"core/...", "policies/...", "federation/...", "hostmanagers/...", "sdk/...", "conformance/..."}, "whole-system tests may join anything"},
 	{"examples/...", []string{"sdk/..."}, "an example shows what a user can do, with what a user has"},
 }

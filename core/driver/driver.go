@@ -14,6 +14,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -61,6 +62,14 @@ type LogReader interface {
 	// ReadLog returns a stream's bytes from offset on; a negative offset counts from the end. With follow the reader blocks for more until
 	// the run ends or ctx does. The caller closes it. ErrUnknownRun: the cluster keeps no output of that run.
 	ReadLog(ctx context.Context, run workload.RunID, request LogRequest) (io.ReadCloser, error)
+}
+
+// Demander is implemented by drivers of clusters that share their hosts with other schedulers by offers, and hold what they were offered only
+// while somebody wants it.
+type Demander interface {
+	// Demand says whether work waits that this cluster might take. It must not block. A driver that was never told holds nothing that a launch
+	// does not need.
+	Demand(waiting bool)
 }
 
 // ErrUnknownRun is returned for a run that the cluster has no trace of.
@@ -111,7 +120,16 @@ type Host struct {
 	Foreign    resource.Vector
 	Ready      bool   // may take new runs
 	Message    string // why it is not ready, or what a user should know of it
+
+	// ID is the cluster's own name for the host at this time, such as an agent's id or a node's uid. "": it has none.
+	ID string
+	// Details are for people: what the cluster says of the host that placement does not look at, such as offers held or taints. At most
+	// MaxDetails of them.
+	Details map[string]string
 }
+
+// MaxDetails bounds Host.Details.
+const MaxDetails = 32
 
 // Device is one GPU.
 type Device struct {
@@ -138,6 +156,10 @@ type Launch struct {
 	KillGrace   time.Duration
 	Labels      map[string]string
 	Simulation  workload.Simulation
+	// Execution is what the run needs beyond its command. nil: nothing.
+	Execution *execution.Spec
+	// Revocable runs may take what the cluster may take back at any time.
+	Revocable bool
 }
 
 // AssignedPort is a port that placement picked for a run.

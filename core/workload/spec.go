@@ -8,6 +8,7 @@ package workload
 import (
 	"time"
 
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/resource"
 )
 
@@ -105,6 +106,7 @@ type TaskTemplate struct {
 	KillGrace  time.Duration // between the polite and the final kill; default 10 s
 	Labels     map[string]string
 	Simulation Simulation
+	Execution  *execution.Spec // nil: the command is all
 }
 
 // Port is one port need. A Number of 0 asks for any free port of the host.
