@@ -78,6 +78,8 @@ var packageRules = []packageRule{
 	{"hostmanagers/mesos/emulator/wire", nil, "messages and their forms stand alone"},
 	{"hostmanagers/mesos/recordings", nil, "data for tests"},
 
+	{"hostmanagers/kubernetes/emulator/wire", nil, "messages and their forms stand alone"},
+
 	{"policies/signature", nil, "a key signs bytes, whatever they are"},
 	{"policies/registry", []string{"core/...", "sdk/policyabi", "policies/wasm", "policies/wasm/kit", "policies/signature"}, "chooses which loaded version decides; the cell stores what it knows"},
 	{"policies/decision", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/fragment", "core/shard", "core/telemetry"}, "records any placer; knows none by name"},
@@ -133,6 +135,8 @@ var libraries = []library{
 	{"github.com/tetratelabs/wazero", []string{"policies/wasm/..."}, "policies run in one sandbox"},
 	{"github.com/mesos/mesos-go", []string{"hostmanagers/mesos/..."}, "Mesos is one kind of cluster"},
 	{"github.com/gogo/protobuf", []string{"hostmanagers/mesos/..."}, "comes with mesos-go's messages"},
+	{"k8s.io", []string{"hostmanagers/kubernetes/...", "conformance/..."}, "Kubernetes is one kind of cluster"},
+	{"sigs.k8s.io", []string{"hostmanagers/kubernetes/...", "conformance/..."}, "comes with Kubernetes' types"},
 	{"gonum.org/v1/plot", []string{"cmd/paceline/internal/simpack", "cmd/paceline/internal/simrun"}, "plots are drawn by the simulator only"},
 	{"go.yaml.in/yaml", []string{"core/api/...", "cmd/paceline/..."}, "configuration files are read at the edges"},
 	{"golang.org/x/term", []string{"cmd/paceline/..."}, "terminals are the command line's"},
