@@ -149,7 +149,7 @@ var libraries = []library{
 var testLibraries = []string{"pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe/go-internal"}
 
 // testOurs is open to every test: kits, data, and neighbours to build a scene from. The forbidden directions stay forbidden.
-var testOurs = []string{"core/...", "conformance/...", "sdk/...", "hostmanagers/mesos/recordings"}
+var testOurs = []string{"core/...", "conformance/...", "sdk/...", "hostmanagers/mesos/recordings", "hostmanagers/mesos/emulator/..."}
 
 // CheckImports holds every package to its rule and every library to its home.
 func CheckImports(t *Tree) []Finding {
