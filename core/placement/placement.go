@@ -75,7 +75,10 @@ type Request struct {
 	// Want is how many tasks the gang would have with all that may join it later: domains with room for that many go first.
 	Want int
 	Seed uint64 // for policies that draw; the native placer breaks ties by lowest row
-	Pool string // path of the pool that the tasks are of; no placer's business, but of who chooses one
+	// Of the tasks, for policies; the native placer looks at none of it.
+	Pool      string // path of their pool; who chooses a placer looks at it, too
+	Priority  int32  // of their job, within the pool
+	Revocable bool   // they run on slack, and are the first to make room
 }
 
 // Within is a wish for hosts that share the value of an attribute.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/workload"
 )
 
 // Rows judges single hosts for one class. It is for who asks what would fit if some of the tasks on a host went: the table may lose and gain
@@ -42,6 +43,21 @@ func (r *Rows) Additive() bool {
 
 // ByHost reports whether all that the class asks of a host is about that host alone.
 func (r *Rows) ByHost() bool { return r.s.byHost() }
+
+// OneEach reports whether a host takes one task of the class at most: they keep away from one another, or want the same port.
+func (r *Rows) OneEach() bool {
+	for _, port := range r.s.class.Ports {
+		if port != 0 {
+			return true
+		}
+	}
+	for i := range r.s.terms {
+		if x := &r.s.terms[i]; x.anti && x.self && x.weight == 0 && x.topology == workload.TopologyHost {
+			return true
+		}
+	}
+	return false
+}
 
 // Fits reports whether one more task may go to an eligible host.
 func (r *Rows) Fits(row host.Row) bool {

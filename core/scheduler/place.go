@@ -180,7 +180,7 @@ func (s *State) sendBatch(b *batch) {
 		for _, p := range w.parts {
 			r := shard.PlaceRequest{
 				Class: s.served(p.class), Count: len(p.instances), Gang: w.together, Seed: s.cfg.Seed, Within: w.within(), Want: w.want(p),
-				Pool: s.pools.Path(p.class.job.spec.Pool),
+				Pool: s.pools.Path(p.class.job.spec.Pool), Priority: p.class.job.spec.Priority, Revocable: p.class.job.spec.Revocable,
 			}
 			if w.together {
 				r.Unit = uint32(n) + 1

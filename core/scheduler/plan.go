@@ -216,7 +216,8 @@ func (s *State) trialRequests(list []shard.PlaceRequest, n int, sh *shardState, 
 	for i := range w.parts {
 		p := &w.parts[i]
 		r := shard.PlaceRequest{
-			Class: s.served(p.class), Count: len(p.instances), Seed: s.cfg.Seed, DryRun: true, Trial: uint32(n) + 1, Pool: s.pools.Path(p.class.job.spec.Pool),
+			Class: s.served(p.class), Count: len(p.instances), Seed: s.cfg.Seed, DryRun: true, Trial: uint32(n) + 1,
+			Pool: s.pools.Path(p.class.job.spec.Pool), Priority: p.class.job.spec.Priority, Revocable: p.class.job.spec.Revocable,
 		}
 		if w.host != nil {
 			r.Host = w.host.ID

@@ -173,7 +173,10 @@ type PlaceRequest struct {
 	// one Trial take room from one another, those of different ones do not. Of a gang there are up to Want assignments.
 	DryRun bool
 	Trial  uint32
-	Pool   string // path of the pool, see placement.Request
+	// Pool, Priority and Revocable are of the tasks, see placement.Request.
+	Pool      string
+	Priority  int32
+	Revocable bool
 }
 
 // LaunchRun is one launch on a lease.

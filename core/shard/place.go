@@ -93,7 +93,10 @@ func (m *Machine) serve(requests []PlaceRequest, results []PlaceResult) {
 	asked := m.requests[:0]
 	for i := range requests {
 		r := &requests[i]
-		asked = append(asked, placement.Request{Class: r.Class, Count: r.Count, Gang: r.Gang, Host: r.Host, Seed: r.Seed, Unit: r.Unit, Within: r.Within, Want: r.Want, Pool: r.Pool})
+		asked = append(asked, placement.Request{
+			Class: r.Class, Count: r.Count, Gang: r.Gang, Host: r.Host, Seed: r.Seed, Unit: r.Unit, Within: r.Within, Want: r.Want,
+			Pool: r.Pool, Priority: r.Priority, Revocable: r.Revocable,
+		})
 	}
 	m.requests = asked
 	placer, _ := m.placers.Placer(string(requests[0].Class.Placement.Strategy))

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"time"
 
 	"github.com/paceline-sched/paceline/core/host"
@@ -38,7 +39,7 @@ var ErrNoSegment = errors.New("no segment of decisions")
 // what is good was visited.
 func Read(r io.Reader, visit func(Event) error) (Tail, error) {
 	var head [len(magic)]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil || string(head[:]) != magic {
+	if _, err := io.ReadFull(r, head[:]); err != nil || string(head[:]) != magic && string(head[:]) != older {
 		return Tail{}, fmt.Errorf("%w: it begins with %q", ErrNoSegment, head)
 	}
 	d := &decoder{visit: visit}
@@ -301,6 +302,9 @@ func (d *decoder) request(c *cursor) placement.Request {
 	}
 	if flags&flagWithin != 0 {
 		r.Within.Key, r.Within.Domain = d.text(c), d.text(c)
+	}
+	if r.Revocable = flags&flagRevocable != 0; flags&flagPriority != 0 {
+		r.Priority = int32(c.within(math.MinInt32, math.MaxInt32))
 	}
 	return r
 }

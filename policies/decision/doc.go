@@ -12,9 +12,9 @@
 // Recording delays nobody: when the writer lags or the disk is full, decisions are dropped and counted, and a later segment says that there is a gap before it. What
 // was not written when a machine dies, up to FlushEvery, is missing.
 //
-// # Format, version 1
+// # Format, version 2
 //
-// A segment is one file, SHARD/NUMBER.decisions, and stands alone. It begins with the eight bytes "PLDECLG" 0x01. Records follow: a length and the CRC-32C of the
+// A segment is one file, SHARD/NUMBER.decisions, and stands alone. It begins with the eight bytes "PLDECLG" 0x02. Records follow: a length and the CRC-32C of the
 // payload, 4 bytes each, little-endian, then the payload, whose first byte is its kind:
 //
 //	1 header    JSON of Header; the first record
@@ -28,7 +28,8 @@
 //	9 mix       JSON of the work to come as a policy was told; the n-th one is called n afterwards, 0 is none
 //
 // Numbers in 6 and 7 are varints as in encoding/binary; times are nanoseconds since the record before that has one, the header first. A reader stops at the first record that is cut
-// off or fails its sum: everything before it is good. Kinds and fields come in later versions, never other meanings.
+// off or fails its sum: everything before it is good. Kinds and fields come in later versions, never other meanings:
+// version 2 has the priority of requests, and which of them are revocable; segments of version 1 are read as well.
 //
 // # Concurrency
 //

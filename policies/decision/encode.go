@@ -14,7 +14,10 @@ import (
 )
 
 // magic begins a segment; its last byte is the version of the format.
-const magic = "PLDECLG\x01"
+const magic = "PLDECLG\x02"
+
+// older begins segments of version 1, which know neither priorities nor revocable work.
+const older = "PLDECLG\x01"
 
 // The kinds of records.
 const (
@@ -207,6 +210,8 @@ const (
 	flagHost
 	flagWithin
 	flagRequired
+	flagPriority
+	flagRevocable
 )
 
 // named is the numbers that a decision refers to.
@@ -291,7 +296,7 @@ func appendServed(b []byte, s *placement.Served, names [2]uint64, mixes []uint64
 
 func appendRequest(b []byte, r *placement.Request, n *named, i int) []byte {
 	flags := uint64(0)
-	for bit, set := range [...]bool{r.Gang, r.Host != (workload.HostID{}), r.Within.Key != "", r.Within.Required} {
+	for bit, set := range [...]bool{r.Gang, r.Host != (workload.HostID{}), r.Within.Key != "", r.Within.Required, r.Priority != 0, r.Revocable} {
 		if set {
 			flags |= 1 << bit
 		}
@@ -304,6 +309,9 @@ func appendRequest(b []byte, r *placement.Request, n *named, i int) []byte {
 	}
 	if flags&flagWithin != 0 {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, n.within[i][0]), n.within[i][1])
+	}
+	if flags&flagPriority != 0 {
+		b = binary.AppendVarint(b, int64(r.Priority))
 	}
 	return b
 }

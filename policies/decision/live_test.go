@@ -163,7 +163,7 @@ func (x *cell) step() {
 func (x *cell) place() {
 	var requests []shard.PlaceRequest
 	for unit := range 1 + x.rng.IntN(3) {
-		r := shard.PlaceRequest{Class: x.class(), Count: 1 + x.rng.IntN(6), Seed: 7, Pool: "/a"}
+		r := shard.PlaceRequest{Class: x.class(), Count: 1 + x.rng.IntN(6), Seed: 7, Pool: "/a", Priority: int32(x.rng.IntN(3)) - 1, Revocable: x.rng.IntN(4) == 0}
 		switch x.rng.IntN(8) {
 		case 0:
 			r.Gang = true

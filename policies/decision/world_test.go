@@ -1,6 +1,9 @@
 package decision_test
 
 import (
+	"bytes"
+	"errors"
+	"os"
 	"reflect"
 	"testing"
 	"time"
@@ -109,6 +112,43 @@ func TestWhoWaitsLonger(t *testing.T) {
 	s.want(s.replay(workload.StrategySpread), decision.Comparison{
 		Agreement: decision.Agreement{Same: 1, Elsewhere: 2, OnlyFirst: 1}, Waits: decision.Waits{Tasks: 1, Mean: 9. / 4, P99: 9},
 	})
+}
+
+// TestOlderSegment reads what version 1 wrote, which is the same but for what it did not know.
+func TestOlderSegment(t *testing.T) {
+	s := newStage(t, "")
+	s.place(0, 2, false, 2, "a", "a")
+	mine := placement.Request{Class: cores(1), Count: 1, Pool: "/a", Priority: -3, Revocable: true}
+	s.placer.Place(s.table, []placement.Request{mine})
+	s.recorder.Close()
+	segments, err := decision.Segments(s.dir)
+	if err != nil || len(segments) != 1 {
+		t.Fatalf("%d segments, %v", len(segments), err)
+	}
+	raw, err := os.ReadFile(segments[0].Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(version byte) (list []placement.Request, err error) {
+		raw[7] = version
+		_, err = decision.Read(bytes.NewReader(raw), func(e decision.Event) error {
+			if e.Decision != nil {
+				list = append(list, e.Decision.Requests...)
+			}
+			return nil
+		})
+		return list, err
+	}
+	now, err := read(2)
+	if err != nil || len(now) != 2 || now[1].Priority != mine.Priority || !now[1].Revocable || now[1].Pool != mine.Pool || now[0].Priority != 0 || now[0].Revocable {
+		t.Fatalf("%+v, %v", now, err)
+	}
+	if then, err := read(1); err != nil || !reflect.DeepEqual(then[0], now[0]) {
+		t.Fatalf("%+v, %v", then, err)
+	}
+	if _, err := read(3); !errors.Is(err, decision.ErrNoSegment) {
+		t.Fatalf("a version to come is taken for one that is known: %v", err)
+	}
 }
 
 // TestNever: work that a policy has no room for until the recorded run has ended waits as long as that lasted, and takes no room afterwards.

@@ -9,6 +9,10 @@ const (
 	// generosity is how many times the fuel of the trial a call may use. Toolchains differ by two orders of magnitude in what they need for the same work, and a
 	// policy's work differs from table to table.
 	generosity = 20
+	// leastGenerosity is that of a policy whose memory is as large as may be. Fuel counts instructions, and one that misses every cache takes a hundred times as long as others. What stays
+	// within cachedBytes does not miss all of them; above, generosity shrinks as memory grows.
+	leastGenerosity = 5
+	cachedBytes     = 16 << 20
 	// leastFuel is what every call has.
 	leastFuel = int64(1) << 20
 	// taskWork is what placing a task counts for, in rows looked at.
@@ -37,16 +41,25 @@ func (b *budget) used(work, fuel int64) { b.most = max(b.most, fuel<<8/max(work,
 // seal ends the trial.
 func (b *budget) seal() { b.perWork.Store(max(b.most, 1)) }
 
-// fuel is what a call may use, at most limit.
-func (b *budget) fuel(work, limit int64) int64 {
+// fuel is what a call of an instance with so much memory may use, at most limit.
+func (b *budget) fuel(work int64, memory int, limit int64) int64 {
 	per := b.perWork.Load()
 	if per == 0 {
 		return limit
 	}
-	if work > limit/per<<8/generosity { // beyond the limit, and perhaps beyond int64
+	times := generous(memory)
+	if work > limit/per<<8/times { // beyond the limit, and perhaps beyond int64
 		return limit
 	}
-	return min(max(generosity*per*work>>8, leastFuel), limit)
+	return min(max(times*per*work>>8, leastFuel), limit)
+}
+
+// generous is how many times the fuel of the trial a call may use.
+func generous(memory int) int64 {
+	if memory <= cachedBytes {
+		return generosity
+	}
+	return max(generosity*cachedBytes/int64(memory), leastGenerosity)
 }
 
 // took takes in how long a call took.

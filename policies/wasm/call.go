@@ -93,7 +93,7 @@ func (p *Placer) share(t *host.Table, it *item, n int) int {
 func (p *Placer) write(t *host.Table, it *item, n, asked int) bool {
 	m, c, class := p.image, &p.call, it.request.Class
 	r := policyabi.Request{
-		Class: uint64(class.ID), Count: int32(asked), Flags: flags(it.request),
+		Class: uint64(class.ID), Count: int32(asked), Flags: p.flags(it), Priority: it.request.Priority, Pool: policyabi.PoolNumber(it.request.Pool),
 		Share: int32(class.DeviceMilli()), Devices: int32(class.Devices()), Bitmap: m.layout.Bitmaps + uint32(n)*m.layout.BitmapBytes,
 	}
 	if x := m.extension(class); len(x) > 0 {
@@ -120,7 +120,8 @@ func (p *Placer) write(t *host.Table, it *item, n, asked int) bool {
 	return true
 }
 
-func flags(r *placement.Request) uint32 {
+func (p *Placer) flags(it *item) uint32 {
+	r := it.request
 	f := uint32(0)
 	if r.Gang {
 		f |= policyabi.RequestGang
@@ -130,6 +131,15 @@ func flags(r *placement.Request) uint32 {
 	}
 	if (r.Host != workload.HostID{}) {
 		f |= policyabi.RequestOneHost
+	}
+	if r.Revocable {
+		f |= policyabi.RequestRevocable
+	}
+	if it.rows.OneEach() {
+		f |= policyabi.RequestOneEach
+	}
+	if p.planning {
+		f |= policyabi.RequestDryRun
 	}
 	return f
 }

@@ -122,7 +122,7 @@ func (c *caller) try(q *question) *Fault {
 	h.Encode(c.b)
 	copy(in.arena(), c.b)
 	budget := &v.budgets[c.kind]
-	fuel := budget.fuel(q.work, v.limits.CallFuel)
+	fuel := budget.fuel(q.work, in.size(), v.limits.CallFuel)
 	began := time.Now()
 	count, err := in.call(c.kind, c.argument(q), fuel)
 	took := time.Since(began)

@@ -10,6 +10,7 @@ import (
 	"github.com/paceline-sched/paceline/sdk/policyabi"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
 )
 
 // linesPerCall bounds what is taken of a guest's log in one call.
@@ -23,6 +24,7 @@ type Instance struct {
 	ctx     context.Context // carries the instance to the functions that the guest calls
 	module  api.Module
 	memory  api.Memory
+	linear  linear // behind memory
 	tank    api.MutableGlobal
 	calls   [policyabi.Route + 1]api.Function
 	base    uint32
@@ -74,7 +76,8 @@ func (v *Version) start(image []byte, layout *policyabi.Layout, seed uint64) (*I
 func (in *Instance) instantiate() error {
 	v := in.version
 	var err error
-	if in.module, err = v.runtime.InstantiateModule(in.ctx, v.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions()); err != nil {
+	ctx := experimental.WithMemoryAllocator(in.ctx, &in.linear)
+	if in.module, err = v.runtime.InstantiateModule(ctx, v.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions()); err != nil {
 		return in.fault(FaultStart, "instantiate", err)
 	}
 	in.memory = in.module.Memory()
@@ -241,8 +244,11 @@ func shortly(err error) error {
 	return err
 }
 
+// close ends the instance, and with it its memory: nothing that was read of that may be looked at afterwards.
 func (in *Instance) close() {
 	if in.module != nil {
 		_ = in.module.Close(in.ctx) // it has nothing that could fail to close: no files, no listeners
 	}
+	in.memory = nil
+	in.linear.Free() // of one that did not come up, too
 }

@@ -231,7 +231,7 @@ func (p *Placer) round(t *host.Table, items []item) *Fault {
 	p.image.follow()
 	n := p.compose(t, items)
 	m, c := p.image, &p.call
-	fuel := p.version.budget.fuel(c.work, p.version.limits.CallFuel)
+	fuel := p.version.budget.fuel(c.work, p.instance.size(), p.version.limits.CallFuel)
 	m.send(p.instance, p.restore, c.used)
 	p.restore = p.restore[:0]
 	began, thread := time.Now(), time.Duration(0)

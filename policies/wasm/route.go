@@ -7,7 +7,6 @@ import (
 
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
-	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/sdk/policyabi"
 )
 
@@ -26,7 +25,7 @@ type RouteRequest struct {
 	Count    int // of tasks, from 1
 	Gang     bool
 	Priority int32
-	Pool     workload.PoolID
+	Pool     string // its path
 	Open     []bool // by cluster: it may be used; nil: all
 }
 
@@ -149,7 +148,7 @@ func (t *routing) fill(l *policyabi.Layout, h *policyabi.Header, b []byte) {
 		q := &t.requests[i]
 		r := policyabi.Request{
 			Class: uint64(q.Class.ID), Count: clampInt32(int64(q.Count)), Share: int32(q.Class.DeviceMilli()), Devices: int32(q.Class.Devices()),
-			Priority: q.Priority, Pool: max(uint32(identity(q.Pool)), 1), Bitmap: l.Bitmaps + uint32(i)*l.BitmapBytes,
+			Priority: q.Priority, Pool: policyabi.PoolNumber(q.Pool), Bitmap: l.Bitmaps + uint32(i)*l.BitmapBytes,
 		}
 		if q.Gang {
 			r.Flags |= policyabi.RequestGang

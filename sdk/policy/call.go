@@ -152,6 +152,9 @@ func (c *Call) take(r *Request, row int, cost int64) bool {
 		return false
 	}
 	c.table.move(r, row, devices, 1)
+	if r.flags&policyabi.RequestOneEach != 0 {
+		r.open[row/64] &^= 1 << (row % 64)
+	}
 	c.table.taken = append(c.table.taken, int32(row))
 	c.took = append(c.took, step{int32(row), devices})
 	return true

@@ -43,14 +43,17 @@ func (r *Request) Devices() (n int, share int64) { return int(r.devices), int64(
 // Models are the numbers of the models that will do, none for any.
 func (r *Request) Models() []uint16 { return r.models }
 
-// Priority is comparable within a pool. Placement is not told it yet: there it is 0.
+// Priority is comparable within a pool; higher goes first.
 func (r *Request) Priority() int { return int(r.priority) }
 
-// Pool is the same number for the same pool, 0 for an unknown one. Placement is not told it yet: there it is 0.
+// Pool is the number of the pool that the tasks are of, as policyabi.PoolNumber makes it of its path; 0 is an unknown one.
 func (r *Request) Pool() uint32 { return r.pool }
 
 // Flags are policyabi's Request* bits.
 func (r *Request) Flags() uint32 { return r.flags }
+
+// Revocable reports that the tasks run on slack, and are the first to make room.
+func (r *Request) Revocable() bool { return r.flags&policyabi.RequestRevocable != 0 }
 
 // Gang reports that all tasks find room or none.
 func (r *Request) Gang() bool { return r.flags&policyabi.RequestGang != 0 }

@@ -9,9 +9,10 @@ import (
 const (
 	RequestGang      = 1 << iota // all tasks or none: a host gives back what is too little
 	RequestExclusive             // its tasks want the host for themselves
-	RequestRevocable             // its tasks run on slack
+	RequestRevocable             // its tasks run on slack, and are the first to make room
 	RequestOneHost               // the bitmap names the one host that will do
 	RequestDryRun                // nothing of what is answered will be done
+	RequestOneEach               // a host takes one of its tasks at most
 )
 
 // Request asks for room for Count tasks of a class: 64 bytes.
@@ -23,13 +24,21 @@ type Request struct {
 	Bias   uint32 // offset of an int32 for each row, what preferences take off (negative) or put on the cost, in ScoreSpan/100; 0: none
 	// Needs of CPU, memory, disk and GPU, in the units of their columns, rounded up. Those of named resources are in the extension.
 	Needs    [4]int32
-	Share    int32 // thousandths that a task takes of each of its devices
-	Devices  int32 // how many devices it takes
-	Priority int32
+	Share    int32  // thousandths that a task takes of each of its devices
+	Devices  int32  // how many devices it takes
+	Priority int32  // comparable within a pool; higher goes first
 	Spread   uint32 // the topology column over which the tasks are to be spread; 0: none
-	Pool     uint32 // the same number, the same pool; 0: unknown
+	Pool     uint32 // the same number, the same pool, see PoolNumber; 0: unknown
 	// Extension is the offset of what does not fit here (see Extension); 0: nothing.
 	Extension uint32
+}
+
+// PoolNumber is the number of the pool at a path: the lower half of Hash, and 1 where that is 0. Of no path it is 0.
+func PoolNumber(path string) uint32 {
+	if path == "" {
+		return 0
+	}
+	return max(uint32(Hash(path)), 1)
 }
 
 // Encode writes the request to the beginning of b, which must have room for RequestBytes.

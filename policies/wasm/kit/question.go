@@ -172,7 +172,7 @@ func openRouter(c wasm.AskConfig) (func(*draw, int) (string, string, error), fun
 		requests := make([]wasm.RouteRequest, d.between(1, 4))
 		for i := range requests {
 			spec := &workload.JobSpec{Kind: workload.Batch, Template: workload.TaskTemplate{Needs: resource.Vector{resource.CPU: int64(d.IntN(4000)), resource.FirstNamed: int64(d.IntN(2))}}}
-			requests[i] = wasm.RouteRequest{Class: placement.NewClass(workload.JobID{byte(i + 1)}, spec, nil), Count: d.between(1, 100), Gang: d.oneIn(4), Pool: workload.PoolID{1}}
+			requests[i] = wasm.RouteRequest{Class: placement.NewClass(workload.JobID{byte(i + 1)}, spec, nil), Count: d.between(1, 100), Gang: d.oneIn(4), Pool: "/a"}
 			for range clusters {
 				requests[i].Open = append(requests[i].Open, !d.oneIn(3))
 			}

@@ -60,7 +60,7 @@ enum { CPU, MEMORY, DISK, GPU, KINDS = 16 };
 enum { LANES = 16, WHOLE_DEVICE = 1000 };
 
 // Flags of requests.
-enum { ALL_OR_NONE = 1, EXCLUSIVE = 2, REVOCABLE = 4, ONE_HOST = 8, PLANNING = 16 };
+enum { ALL_OR_NONE = 1, EXCLUSIVE = 2, REVOCABLE = 4, ONE_HOST = 8, PLANNING = 16, ONE_EACH = 32 };
 
 // Statuses.
 enum { OK = 0, UNSUPPORTED = -1, BAD_HEADER = -2, BAD_CONFIG = -3, NO_MEMORY = -4, INTERNAL = -5 };
