@@ -5,6 +5,7 @@ import (
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
+	"github.com/paceline-sched/paceline/sdk/policy"
 	"github.com/paceline-sched/paceline/sdk/policyabi"
 )
 
@@ -93,7 +94,7 @@ func (p *Placer) share(t *host.Table, it *item, n int) int {
 func (p *Placer) write(t *host.Table, it *item, n, asked int) bool {
 	m, c, class := p.image, &p.call, it.request.Class
 	r := policyabi.Request{
-		Class: uint64(class.ID), Count: int32(asked), Flags: p.flags(it), Priority: it.request.Priority, Pool: policyabi.PoolNumber(it.request.Pool),
+		Class: uint64(class.ID), Count: int32(asked), Flags: p.flags(it), Priority: it.request.Priority, Pool: policy.PoolNumber(it.request.Pool),
 		Share: int32(class.DeviceMilli()), Devices: int32(class.Devices()), Bitmap: m.layout.Bitmaps + uint32(n)*m.layout.BitmapBytes,
 	}
 	if x := m.extension(class); len(x) > 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/sdk/policy"
 	"github.com/paceline-sched/paceline/sdk/policyabi"
 )
 
@@ -148,7 +149,7 @@ func (t *routing) fill(l *policyabi.Layout, h *policyabi.Header, b []byte) {
 		q := &t.requests[i]
 		r := policyabi.Request{
 			Class: uint64(q.Class.ID), Count: clampInt32(int64(q.Count)), Share: int32(q.Class.DeviceMilli()), Devices: int32(q.Class.Devices()),
-			Priority: q.Priority, Pool: policyabi.PoolNumber(q.Pool), Bitmap: l.Bitmaps + uint32(i)*l.BitmapBytes,
+			Priority: q.Priority, Pool: policy.PoolNumber(q.Pool), Bitmap: l.Bitmaps + uint32(i)*l.BitmapBytes,
 		}
 		if q.Gang {
 			r.Flags |= policyabi.RequestGang

@@ -79,7 +79,7 @@ func TestWhatRequestsSay(t *testing.T) {
 		{Class: class, Count: 2, Pool: "/ads", Priority: 100, Revocable: true, Gang: true},
 		{Class: class, Count: 1},
 	}
-	ads, prod := policyabi.PoolNumber("/ads"), policyabi.PoolNumber("/ads/prod")
+	ads, prod := sdk.PoolNumber("/ads"), sdk.PoolNumber("/ads/prod")
 	if ads == 0 || prod == 0 || ads == prod {
 		t.Fatalf("pools are %d and %d", ads, prod)
 	}

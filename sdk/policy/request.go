@@ -46,8 +46,16 @@ func (r *Request) Models() []uint16 { return r.models }
 // Priority is comparable within a pool; higher goes first.
 func (r *Request) Priority() int { return int(r.priority) }
 
-// Pool is the number of the pool that the tasks are of, as policyabi.PoolNumber makes it of its path; 0 is an unknown one.
+// Pool is the number of the pool that the tasks are of, as PoolNumber makes it of its path; 0 is an unknown one.
 func (r *Request) Pool() uint32 { return r.pool }
+
+// PoolNumber is the number of the pool at a path: the lower half of policyabi.Hash, and 1 where that is 0. Of no path it is 0.
+func PoolNumber(path string) uint32 {
+	if path == "" {
+		return 0
+	}
+	return max(uint32(policyabi.Hash(path)), 1)
+}
 
 // Flags are policyabi's Request* bits.
 func (r *Request) Flags() uint32 { return r.flags }

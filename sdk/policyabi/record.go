@@ -28,17 +28,9 @@ type Request struct {
 	Devices  int32  // how many devices it takes
 	Priority int32  // comparable within a pool; higher goes first
 	Spread   uint32 // the topology column over which the tasks are to be spread; 0: none
-	Pool     uint32 // the same number, the same pool, see PoolNumber; 0: unknown
+	Pool     uint32 // the lower half of Hash of its path, 1 where that is 0; 0: unknown
 	// Extension is the offset of what does not fit here (see Extension); 0: nothing.
 	Extension uint32
-}
-
-// PoolNumber is the number of the pool at a path: the lower half of Hash, and 1 where that is 0. Of no path it is 0.
-func PoolNumber(path string) uint32 {
-	if path == "" {
-		return 0
-	}
-	return max(uint32(Hash(path)), 1)
 }
 
 // Encode writes the request to the beginning of b, which must have room for RequestBytes.
