@@ -108,6 +108,19 @@ check-generate: $(call stamp,buf) $(call stamp,protoc-gen-go) $(call stamp,proto
 conformance: ## the repository's own rules, and every kit against everything that it judges
 	@go test -race -count=1 ./conformance/... $$($(call tests-importing,.*/paceline/conformance/.*))
 
+# tests-reading <name>: the packages whose tests look at such a variable of the environment.
+tests-reading = git grep -lw --untracked '$(1)' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|'
+
+KUBECONFIG ?=
+.PHONY: conformance-kubernetes
+conformance-kubernetes: ## what speaks to Kubernetes against a real control plane, built and started here, or a live one (KUBECONFIG=...)
+	@packages=$$($(call tests-reading,PACELINE_KUBECONFIG))
+	if [ -n '$(KUBECONFIG)' ]; then
+	  PACELINE_KUBECONFIG='$(abspath $(KUBECONFIG))' go test -count=1 -timeout 30m $$packages
+	else
+	  go run ./conformance/controlplane/run -kwok -- go test -count=1 -timeout 30m $$packages
+	fi
+
 .PHONY: bench
 bench: $(call stamp,benchstat) ## run benchmarks COUNT times, beside their bars (BENCH=regexp PKG=./core/... BASE=old.txt to compare, MILLION=1 for a million tasks)
 	@mkdir -p $(OUT)/bench

@@ -1,0 +1,277 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	_ "embed" // the configuration of kwok
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// patience bounds the wait for a program to be ready.
+const patience = 2 * time.Minute
+
+//go:embed kwok.yaml
+var kwokConfig []byte
+
+// Config says what a plane consists of.
+type Config struct {
+	// Dir is the plane's own directory; it must be empty. Default: one that is made, and removed by Close.
+	Dir string
+	// Kwok plays the kubelets of nodes that are annotated kwok.x-k8s.io/node=fake.
+	Kwok bool
+	// Scheduler runs kube-scheduler with its limits lifted.
+	Scheduler bool
+	// APIServer and Scheduling are more arguments for kube-apiserver and kube-scheduler.
+	APIServer, Scheduling []string
+	// Log is told what is done. Default: nobody.
+	Log io.Writer
+}
+
+// Plane is a running control plane.
+type Plane struct {
+	cfg    Config
+	bin    string
+	made   bool // the directory is ours
+	etcd   int  // its port
+	port   int  // kube-apiserver's
+	client *http.Client
+	keeper *keeper
+}
+
+// Token is what the plane's administrator shows.
+const Token = "conformance-administrator" //nolint:gosec // of a server on the loopback that lives for minutes
+
+// Start builds what is missing and starts a plane; it returns once the API server is ready.
+func Start(ctx context.Context, cfg Config) (*Plane, error) {
+	if cfg.Log == nil {
+		cfg.Log = io.Discard
+	}
+	names := []string{Etcd, APIServer}
+	if cfg.Kwok {
+		names = append(names, Kwok)
+	}
+	if cfg.Scheduler {
+		names = append(names, KubeScheduler)
+	}
+	bin, err := Build(ctx, cfg.Log, names...)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plane{cfg: cfg, bin: bin, keeper: newKeeper()}
+	if err := p.start(ctx); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (p *Plane) start(ctx context.Context) error {
+	if err := p.prepare(); err != nil {
+		return err
+	}
+	if err := p.startEtcd(); err != nil {
+		return err
+	}
+	if err := p.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	if p.cfg.Kwok {
+		if err := p.run(Kwok, nil, "--v", "ERROR", "--kubeconfig", p.Kubeconfig(), "--config", p.path("kwok.yaml")); err != nil {
+			return err
+		}
+	}
+	if p.cfg.Scheduler {
+		args := append([]string{"--config", p.path("scheduler.yaml"), "--bind-address", "127.0.0.1", "--secure-port", "0"}, p.cfg.Scheduling...)
+		return p.run(KubeScheduler, nil, args...)
+	}
+	return nil
+}
+
+func (p *Plane) path(name string) string { return filepath.Join(p.cfg.Dir, name) }
+
+// Kubeconfig is the path of the plane's administrator's kubeconfig.
+func (p *Plane) Kubeconfig() string { return p.path("kubeconfig") }
+
+// Dir is the plane's directory, with the programs' logs.
+func (p *Plane) Dir() string { return p.cfg.Dir }
+
+// prepare writes certificates, keys and configurations.
+func (p *Plane) prepare() error {
+	if p.cfg.Dir == "" {
+		dir, err := os.MkdirTemp("", "controlplane")
+		if err != nil {
+			return fmt.Errorf("make a directory for a control plane: %w", err)
+		}
+		p.cfg.Dir, p.made = dir, true
+	}
+	ports, err := freePorts(2)
+	if err != nil {
+		return err
+	}
+	p.etcd, p.port = ports[0], ports[1]
+	ca, err := newAuthority(p.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	if err := ca.issue("server", pkix.Name{CommonName: APIServer}, 2, "127.0.0.1", "localhost", "kubernetes.default.svc", "10.96.0.1"); err != nil {
+		return err
+	}
+	if err := ca.issue("admin", pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}, 3); err != nil {
+		return err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("make a key for service accounts: %w", err)
+	}
+	if err := writeKey(p.path("sa.key"), key); err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.cert)
+	p.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
+	return p.writeFiles()
+}
+
+func (p *Plane) writeFiles() error {
+	const users = "%s,admin,admin,\"system:masters\"\nconformance-nobody,nobody,nobody,\"nobodies\"\n"
+	kubeconfig := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: conformance, cluster: {server: "https://127.0.0.1:%d", certificate-authority: %q}}]
+users: [{name: admin, user: {token: %q}}]
+contexts: [{name: conformance, context: {cluster: conformance, user: admin, namespace: default}}]
+current-context: conformance
+`, p.port, p.path("ca.crt"), Token)
+	scheduler := fmt.Sprintf(`apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false}
+clientConnection: {kubeconfig: %q, qps: 5000, burst: 10000}
+`, p.Kubeconfig())
+	for name, text := range map[string]string{
+		"tokens.csv": fmt.Sprintf(users, Token), "kubeconfig": kubeconfig, "scheduler.yaml": scheduler, "kwok.yaml": string(kwokConfig),
+	} {
+		if err := os.WriteFile(p.path(name), []byte(text), 0o600); err != nil {
+			return fmt.Errorf("configure a control plane: %w", err)
+		}
+	}
+	return nil
+}
+
+func (p *Plane) startEtcd() error {
+	peers, err := freePorts(1)
+	if err != nil {
+		return err
+	}
+	address, peer := "http://127.0.0.1:"+strconv.Itoa(p.etcd), "http://127.0.0.1:"+strconv.Itoa(peers[0])
+	return p.run(Etcd, nil, "--name", "e", "--data-dir", p.path("etcd"), "--listen-client-urls", address, "--advertise-client-urls", address,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e="+peer,
+		"--quota-backend-bytes", "8589934592", "--unsafe-no-fsync", "--log-level", "warn")
+}
+
+// StartAPIServer starts the API server, also again after KillAPIServer, and waits until it is ready.
+func (p *Plane) StartAPIServer(ctx context.Context) error {
+	const issuer = "https://kubernetes.default.svc"
+	args := append([]string{
+		"--etcd-servers", "http://127.0.0.1:" + strconv.Itoa(p.etcd), "--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(p.port),
+		"--advertise-address", "127.0.0.1", "--endpoint-reconciler-type", "none",
+		"--tls-cert-file", p.path("server.crt"), "--tls-private-key-file", p.path("server.key"), "--client-ca-file", p.path("ca.crt"),
+		"--token-auth-file", p.path("tokens.csv"), "--service-account-issuer", issuer,
+		"--service-account-key-file", p.path("sa.key"), "--service-account-signing-key-file", p.path("sa.key"),
+		"--service-cluster-ip-range", "10.96.0.0/16", "--authorization-mode", "Node,RBAC",
+		// Without a controller manager these two would leave every node and pod unusable.
+		"--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition",
+		"--allow-privileged", "--enable-priority-and-fairness=false", "--max-requests-inflight", "0", "--max-mutating-requests-inflight", "0",
+		"--event-ttl", "10m", "--profiling=false",
+	}, p.cfg.APIServer...)
+	// Memory follows writes; without bounds it takes gigabytes.
+	if err := p.run(APIServer, []string{"GOGC=200", "GOMEMLIMIT=3GiB"}, args...); err != nil {
+		return err
+	}
+	return p.await(ctx)
+}
+
+// KillAPIServer ends the API server as a crash does.
+func (p *Plane) KillAPIServer() error { return p.keeper.end(APIServer) }
+
+// PID is the process id of one of the plane's programs, for who measures it. Zero: it does not run.
+func (p *Plane) PID(program string) int { return p.keeper.pid(program) }
+
+func (p *Plane) run(program string, env []string, args ...string) error {
+	return p.keeper.run(program, filepath.Join(p.bin, program), p.cfg.Dir, env, args)
+}
+
+// await waits until the API server is ready.
+func (p *Plane) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/readyz", p.port), http.NoBody)
+		if err != nil {
+			return fmt.Errorf("ask the API server whether it is ready: %w", err)
+		}
+		request.Header.Set("Authorization", "Bearer "+Token)
+		if answer, err := p.client.Do(request); err == nil {
+			_ = answer.Body.Close() // nothing more is read
+			if answer.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		if p.PID(APIServer) == 0 {
+			return fmt.Errorf("the API server ended: %s", tail(p.path(APIServer+".log")))
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the API server is not ready: %w: %s", ctx.Err(), tail(p.path(APIServer+".log")))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// tail is the end of a log.
+func tail(path string) string {
+	const most = 2048
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(bytes.TrimSpace(raw[max(0, len(raw)-most):]))
+}
+
+// Close ends the plane's processes, and removes its directory if it made it.
+func (p *Plane) Close() error {
+	err := p.keeper.close()
+	if p.made {
+		err = errors.Join(err, os.RemoveAll(p.cfg.Dir))
+	}
+	return err
+}
+
+// freePorts finds ports of the loopback that nobody listens on.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer func() { _ = l.Close() }() //nolint:revive // all are held until the last is found
+		address, ok := l.Addr().(*net.TCPAddr)
+		if !ok {
+			return nil, fmt.Errorf("find a free port: %s has none", l.Addr())
+		}
+		ports[i] = address.Port
+	}
+	return ports, nil
+}

@@ -1,0 +1,69 @@
+// Command run starts a real Kubernetes control plane, runs a command beside it, and ends both. The command finds the administrator's
+// kubeconfig in KUBECONFIG and in PACELINE_KUBECONFIG, and the plane's directory in PACELINE_CONTROLPLANE. With -kwok, nodes that are annotated
+// kwok.x-k8s.io/node=fake have kubelets that play.
+//
+//	go run ./conformance/controlplane/run -kwok -- kubectl get nodes
+//
+// With -build it only builds the programs into the cache.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/paceline-sched/paceline/conformance/controlplane"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		os.Exit(max(1, exit.ExitCode()))
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "run:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("run", flag.ContinueOnError)
+	cfg := controlplane.Config{Log: os.Stderr}
+	flags.BoolVar(&cfg.Kwok, "kwok", false, "play the kubelets of nodes annotated kwok.x-k8s.io/node=fake")
+	flags.BoolVar(&cfg.Scheduler, "scheduler", false, "run kube-scheduler")
+	flags.StringVar(&cfg.Dir, "dir", "", "keep certificates, data and logs in this empty directory")
+	build := flags.String("build", "", "only build these programs, separated by commas")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *build != "" {
+		bin, err := controlplane.Build(ctx, os.Stderr, strings.Split(*build, ",")...)
+		if err == nil {
+			fmt.Fprintln(os.Stdout, bin)
+		}
+		return err
+	}
+	if flags.NArg() == 0 {
+		return errors.New("say what to run beside the control plane: run [-kwok] [-scheduler] -- COMMAND")
+	}
+	plane, err := controlplane.Start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	command := exec.CommandContext(ctx, flags.Arg(0), flags.Args()[1:]...) //nolint:gosec // the user says what
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
+	command.WaitDelay = 10 * time.Second
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	command.Env = append(os.Environ(), "KUBECONFIG="+plane.Kubeconfig(), "PACELINE_KUBECONFIG="+plane.Kubeconfig(), "PACELINE_CONTROLPLANE="+plane.Dir())
+	return errors.Join(command.Run(), plane.Close())
+}
