@@ -71,12 +71,13 @@ var packageRules = []packageRule{
 	{"hostmanagers/local/runner/...", []string{"core/driver", "core/execution", "core/resource", "core/workload", "hostmanagers/local/runner/..."}, "runs processes for every emulated cluster"},
 	{"hostmanagers/simulated", []string{"core/driver", "core/resource", "core/workload", "core/telemetry"}, "a driver knows the contract, not the scheduler or other drivers"},
 	{"hostmanagers/mesos", []string{"core/driver", "core/execution", "core/resource", "core/workload", "core/telemetry", "hostmanagers/mesos/master", "hostmanagers/mesos/framework"}, "a driver knows the contract, not the scheduler or other drivers"},
-	{"hostmanagers/mesos/master", []string{"core/telemetry"}, "keeps a subscription up, whatever is said over it"},
+	{"hostmanagers/mesos/master", []string{"core/telemetry", "hostmanagers/mesos/recordio"}, "keeps a subscription up, whatever is said over it"},
 	{"hostmanagers/mesos/framework", []string{"core/driver", "core/execution", "core/resource", "core/workload"}, "a pure machine between a shard and a master"},
-	{"hostmanagers/mesos/emulator", []string{"hostmanagers/local/runner/...", "hostmanagers/mesos/emulator/..."}, "serves an emulated cluster to any framework; knows nothing of Paceline"},
+	{"hostmanagers/mesos/emulator", []string{"hostmanagers/local/runner/...", "hostmanagers/mesos/emulator/...", "hostmanagers/mesos/recordio"}, "serves an emulated cluster to any framework; knows nothing of Paceline"},
 	{"hostmanagers/mesos/emulator/cluster", []string{"hostmanagers/mesos/emulator/wire"}, "a state machine knows neither connections nor processes"},
 	{"hostmanagers/mesos/emulator/wire", nil, "messages and their forms stand alone"},
 	{"hostmanagers/mesos/recordings", nil, "data for tests"},
+	{"hostmanagers/mesos/recordio", nil, "framing knows nothing of what is framed"},
 
 	{"hostmanagers/kubernetes/emulator/wire", nil, "messages and their forms stand alone"},
 
@@ -149,7 +150,7 @@ var libraries = []library{
 var testLibraries = []string{"pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe/go-internal"}
 
 // testOurs is open to every test: kits, data, and neighbours to build a scene from. The forbidden directions stay forbidden.
-var testOurs = []string{"core/...", "conformance/...", "sdk/...", "hostmanagers/mesos/recordings", "hostmanagers/mesos/emulator/..."}
+var testOurs = []string{"core/...", "conformance/...", "sdk/...", "hostmanagers/mesos/recordings", "hostmanagers/mesos/recordio", "hostmanagers/mesos/emulator/..."}
 
 // CheckImports holds every package to its rule and every library to its home.
 func CheckImports(t *Tree) []Finding {

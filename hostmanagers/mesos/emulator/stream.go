@@ -6,6 +6,7 @@ import (
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
 
 	"github.com/paceline-sched/paceline/hostmanagers/mesos/emulator/wire"
+	"github.com/paceline-sched/paceline/hostmanagers/mesos/recordio"
 )
 
 // The media types.
@@ -58,7 +59,7 @@ func (s *stream) send(event *scheduler.Event) {
 	if len(s.chunks) >= maxQueued {
 		s.state = cut
 	} else {
-		s.chunks = append(s.chunks, wire.AppendRecord(nil, data))
+		s.chunks = append(s.chunks, recordio.Append(nil, data))
 	}
 	s.tell()
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/paceline-sched/paceline/hostmanagers/mesos/emulator/cluster"
 	"github.com/paceline-sched/paceline/hostmanagers/mesos/emulator/wire"
 	"github.com/paceline-sched/paceline/hostmanagers/mesos/recordings"
+	"github.com/paceline-sched/paceline/hostmanagers/mesos/recordio"
 )
 
 // pipes is a listener in memory, so that virtual time passes only when everybody waits.
@@ -232,11 +233,11 @@ func recordedEvents(t *testing.T, archive *recordings.Archive, stage string) sta
 	if err != nil {
 		t.Fatal(err)
 	}
-	records := bufio.NewReader(bytes.NewReader(archive.File(stage + ".events.recordio.bin")))
+	records := recordio.NewReader(bytes.NewReader(archive.File(stage + ".events.recordio.bin")))
 	var events []heard
 	for i, line := range lines {
 		if strings.HasPrefix(stage, "protobuf/") {
-			record, err := wire.ReadRecord(records)
+			record, err := records.Next()
 			event := new(scheduler.Event)
 			if err != nil || event.Unmarshal(record) != nil {
 				t.Fatalf("%s: record %d cannot be read (%v)", stage, i, err)
@@ -281,9 +282,9 @@ func (w *world) follow(s *subscriber) {
 	w.ids[s.recorded] = s.id
 	w.mu.Unlock()
 	protobuf := r.Header.Get("Content-Type") == "application/x-protobuf"
-	body := bufio.NewReader(r.Body)
+	body := recordio.NewReader(r.Body)
 	for {
-		record, err := wire.ReadRecord(body)
+		record, err := body.Next()
 		if err != nil {
 			w.mu.Lock()
 			s.closed = errors.Is(err, io.EOF)

@@ -1,7 +1,6 @@
 package master
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -16,15 +15,12 @@ import (
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
 
 	"github.com/paceline-sched/paceline/core/telemetry"
+	"github.com/paceline-sched/paceline/hostmanagers/mesos/recordio"
 )
 
 const (
 	// maxRedirects bounds how often one attempt follows from master to master.
 	maxRedirects = 4
-	// maxRecord bounds one event. The offers of ten thousand agents are some 10 MB.
-	maxRecord = 256 << 20
-	// maxKept is the largest buffer that is kept for the next event.
-	maxKept = 1 << 20
 	// usualHeartbeat is what counts if a master does not say how often it sends heartbeats.
 	usualHeartbeat = 15 * time.Second
 	// longestHeartbeat bounds what a master may say.
@@ -62,7 +58,7 @@ func (c *Connection) subscribe(ctx context.Context, handler Handler) (time.Durat
 	s := &subscription{owner: c, at: at, id: x.response.Header.Get(streamHeader), stream: x, ctx: ctx, cancel: cancel, opening: make(chan struct{}, 1)}
 	stop := context.AfterFunc(ctx, x.close)
 	defer stop()
-	events := &eventReader{in: bufio.NewReaderSize(x.response.Body, readBuffer)}
+	events := recordio.NewReader(x.response.Body)
 	first, err := c.confirm(s, events)
 	if err != nil {
 		return 0, s.reason(err)
@@ -179,8 +175,8 @@ func (c *Connection) follow(ctx context.Context, at target, path string, body []
 }
 
 // confirm waits for SUBSCRIBED, makes the framework's id durable, and from then on listens for heartbeats.
-func (c *Connection) confirm(s *subscription, events *eventReader) (*scheduler.Event_Subscribed, error) {
-	event, err := events.next()
+func (c *Connection) confirm(s *subscription, events *recordio.Reader) (*scheduler.Event_Subscribed, error) {
+	event, err := nextEvent(events)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to the Mesos master at %s: %w", s.at, err)
 	}
@@ -230,9 +226,9 @@ func saidError(event *scheduler.Event, refusal bool) error {
 }
 
 // serve hands events to the handler until the stream ends.
-func (c *Connection) serve(events *eventReader, handler Handler) error {
+func (c *Connection) serve(events *recordio.Reader, handler Handler) error {
 	for {
-		event, err := events.next()
+		event, err := nextEvent(events)
 		switch {
 		case err != nil:
 			return err
@@ -245,72 +241,17 @@ func (c *Connection) serve(events *eventReader, handler Handler) error {
 	}
 }
 
-// eventReader reads events from RecordIO.
-type eventReader struct {
-	in     *bufio.Reader
-	buffer []byte
-}
-
-// next returns the next event, which holds on to nothing of the reader's. At the end of the stream the error is io.EOF.
-func (r *eventReader) next() (*scheduler.Event, error) {
-	data, err := r.record()
+// nextEvent reads an event, which holds on to nothing of the reader's. At the end of the stream the error is io.EOF.
+func nextEvent(from *recordio.Reader) (*scheduler.Event, error) {
+	record, err := from.Next()
 	if err != nil {
 		return nil, err
 	}
 	event := new(scheduler.Event)
-	if err := decode(event, data); err != nil {
+	if err := decode(event, record); err != nil {
 		return nil, err
 	}
-	if cap(r.buffer) > maxKept {
-		r.buffer = nil
-	}
 	return event, nil
-}
-
-// record reads one record: its length in decimal digits, a newline, its bytes, which are valid until the next one.
-func (r *eventReader) record() ([]byte, error) {
-	length, digits := 0, 0
-	for {
-		c, err := r.in.ReadByte()
-		switch {
-		case errors.Is(err, io.EOF) && digits > 0:
-			return nil, io.ErrUnexpectedEOF
-		case err != nil:
-			return nil, err
-		case c >= '0' && c <= '9':
-			if length = length*10 + int(c-'0'); length > maxRecord {
-				return nil, fmt.Errorf("the Mesos master sends an event of more than %d bytes", maxRecord)
-			}
-			digits++
-			continue
-		case c != '\n' || digits == 0:
-			return nil, fmt.Errorf("the Mesos master sends byte %q where the length of an event was expected", c)
-		}
-		if length > 0 { // an empty record says nothing
-			return r.fill(length)
-		}
-		digits = 0
-	}
-}
-
-// fill reads that many bytes as they come, so that a length alone costs no memory.
-func (r *eventReader) fill(length int) ([]byte, error) {
-	r.buffer = r.buffer[:0]
-	for len(r.buffer) < length {
-		at, step := len(r.buffer), min(length-len(r.buffer), max(readBuffer, len(r.buffer)))
-		if cap(r.buffer)-at < step {
-			r.buffer = append(r.buffer, make([]byte, step)...)
-		} else {
-			r.buffer = r.buffer[:at+step]
-		}
-		if _, err := io.ReadFull(r.in, r.buffer[at:]); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return nil, err
-		}
-	}
-	return r.buffer, nil
 }
 
 // message is one of mesos-go's.
