@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +28,9 @@ type Connection struct {
 	status Status
 	id     string // of the framework; "": none yet
 
-	unsaved bool // the id is not durable; Run's goroutine owns it
+	// Run's goroutine owns the following.
+	unsaved   bool    // the id is not durable
+	finishing []*pipe // of subscriptions that are over
 }
 
 // Status is how a connection stands.
@@ -77,6 +80,7 @@ func (c *Connection) Run(ctx context.Context, handler Handler) error {
 	}
 	c.note(func(s *Status) { c.id, s.Framework = id, id })
 	defer c.leaders.close()
+	defer c.leave()
 	var waits waits
 	for {
 		lasted, err := c.subscribe(ctx, handler)
@@ -99,6 +103,27 @@ func (c *Connection) Run(ctx context.Context, handler Handler) error {
 			timer.Stop()
 			return context.Cause(ctx)
 		}
+	}
+}
+
+// finish waits for the last answers of a subscription, while the next one is being tried for.
+func (c *Connection) finish(p *pipe) {
+	c.finishing = slices.DeleteFunc(c.finishing, func(p *pipe) bool {
+		if !p.broken() {
+			return false
+		}
+		p.work.Wait() // it is broken, so they end
+		return true
+	})
+	if p != nil {
+		c.finishing = append(c.finishing, p)
+	}
+}
+
+// leave ends what is left of all subscriptions.
+func (c *Connection) leave() {
+	for _, p := range c.finishing {
+		p.close(ErrNotSubscribed)
 	}
 }
 
@@ -209,15 +234,15 @@ func (s *subscription) refused(r *RefusedError) error {
 	return fmt.Errorf("%w: %w", ErrNotSubscribed, r)
 }
 
-// end closes everything and waits.
-func (s *subscription) end() {
+// end closes the stream, and lets calls that were sent be answered: a stream also ends because of a call, and the calls before it were taken.
+func (s *subscription) end() *pipe {
 	s.stream.close()
 	s.opening <- struct{}{}
 	defer func() { <-s.opening }()
 	if s.calls != nil {
-		s.calls.close(ErrNotSubscribed)
-		s.calls = nil
+		s.calls.finish()
 	}
+	return s.calls
 }
 
 // Call sends one call, with the framework's id and the stream's filled in, and returns nil when the master has taken it. Wrapping

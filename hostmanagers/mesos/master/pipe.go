@@ -36,6 +36,7 @@ type pipe struct {
 	waiting []pending // oldest first; those with handed set stand first
 	handed  int       // of waiting, that are written or being written
 	failed  error     // the pipe is broken
+	last    bool      // no more calls are taken; the pipe ends with the last answer
 	news    chan struct{}
 
 	work sync.WaitGroup
@@ -116,6 +117,9 @@ func (p *pipe) enqueue(b *batch, first int, calls []*scheduler.Call) {
 	idle := len(p.waiting) == 0
 	for i, call := range calls {
 		err := p.failed
+		if err == nil && p.last {
+			err = ErrNotSubscribed
+		}
 		if err == nil {
 			err = p.append(call)
 		}
@@ -225,6 +229,7 @@ func (p *pipe) read() {
 			_ = p.conn.SetReadDeadline(time.Time{}) // a connection that is closed fails by itself
 		}
 		p.settle(oldest, outcome)
+		last = last || p.last && len(p.waiting) == 0
 		p.mu.Unlock()
 		if last {
 			p.fail(errors.New("the Mesos master closed the connection"))
@@ -272,6 +277,17 @@ func (p *pipe) broken() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.failed != nil
+}
+
+// finish takes no more calls, and ends the pipe when those that were sent are answered, or their time is up.
+func (p *pipe) finish() {
+	p.mu.Lock()
+	p.last = true
+	idle := len(p.waiting) == 0
+	p.mu.Unlock()
+	if idle {
+		p.fail(ErrNotSubscribed)
+	}
 }
 
 // close breaks the pipe and waits for its goroutines.

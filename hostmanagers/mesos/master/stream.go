@@ -55,6 +55,9 @@ func (c *Connection) subscribe(ctx context.Context, handler Handler) (time.Durat
 	defer x.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if kind := x.response.Header.Get("Content-Type"); kind != mediaType {
+		return 0, fmt.Errorf("the Mesos master at %s answers a subscription in %q, not in %s", at, printable(kind), mediaType)
+	}
 	s := &subscription{owner: c, at: at, id: x.response.Header.Get(streamHeader), stream: x, ctx: ctx, cancel: cancel, opening: make(chan struct{}, 1)}
 	stop := context.AfterFunc(ctx, x.close)
 	defer stop()
@@ -80,7 +83,7 @@ func (c *Connection) subscribe(ctx context.Context, handler Handler) (time.Durat
 		c.sub = nil
 		status.Subscribed, status.Since, status.Err = false, time.Now(), err
 	})
-	s.end()
+	c.finish(s.end())
 	handler.Lost(err)
 	return time.Since(began), err
 }
@@ -204,9 +207,7 @@ func (c *Connection) confirm(s *subscription, events *recordio.Reader) (*schedul
 		beat = time.Duration(min(seconds, longestHeartbeat.Seconds()) * float64(time.Second))
 	}
 	s.stream.grace = max(beat*time.Duration(c.cfg.Missed), c.cfg.FirstWait)
-	if err := s.stream.conn.SetDeadline(time.Time{}); err != nil {
-		return nil, fmt.Errorf("listen to the Mesos master at %s: %w", s.at, err)
-	}
+	_ = s.stream.conn.SetDeadline(time.Time{}) // a connection that is closed fails by itself
 	return first, nil
 }
 

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
@@ -23,8 +26,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type network struct {
 	mu        sync.Mutex
 	listeners map[string]*listener
-	conns     []net.Conn
 	dialled   int
+	// fault is asked for every connection that is opened: what it returns is used instead.
+	fault func(net.Conn) net.Conn
 }
 
 func newNetwork() *network { return &network{listeners: map[string]*listener{}} }
@@ -41,9 +45,9 @@ func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error)
 	here, there := net.Pipe()
 	select {
 	case l.calls <- there:
-		n.mu.Lock()
-		n.conns = append(n.conns, here)
-		n.mu.Unlock()
+		if n.fault != nil {
+			return n.fault(here), nil
+		}
 		return here, nil
 	case <-l.closed:
 		return nil, fmt.Errorf("%s: connection refused", address)
@@ -58,6 +62,73 @@ func (n *network) listen(address string) *listener {
 	defer n.mu.Unlock()
 	n.listeners[address] = l
 	return l
+}
+
+// dials says how many connections were tried.
+func (n *network) dials() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.dialled
+}
+
+// short is a connection that breaks after so many bytes were read.
+type short struct {
+	net.Conn
+	left int
+}
+
+func (s *short) Read(to []byte) (int, error) {
+	if s.left <= 0 {
+		_ = s.Close()
+		return 0, errors.New("connection reset by peer")
+	}
+	n, err := s.Conn.Read(to[:min(len(to), s.left)])
+	s.left -= n
+	return n, err
+}
+
+// deaf is a connection of which nothing arrives any more once its network says so, not even its end.
+type deaf struct {
+	net.Conn
+	mute   *atomic.Bool
+	closed chan struct{}
+	once   sync.Once
+
+	mu       sync.Mutex
+	deadline time.Time
+}
+
+func newDeaf(conn net.Conn, mute *atomic.Bool) *deaf {
+	return &deaf{Conn: conn, mute: mute, closed: make(chan struct{})}
+}
+
+func (d *deaf) Read(to []byte) (int, error) {
+	n, err := d.Conn.Read(to)
+	if !d.mute.Load() {
+		return n, err
+	}
+	d.mu.Lock()
+	late := time.NewTimer(time.Until(d.deadline))
+	d.mu.Unlock()
+	defer late.Stop()
+	select {
+	case <-late.C:
+		return 0, os.ErrDeadlineExceeded
+	case <-d.closed:
+		return 0, net.ErrClosed
+	}
+}
+
+func (d *deaf) SetReadDeadline(at time.Time) error {
+	d.mu.Lock()
+	d.deadline = at
+	d.mu.Unlock()
+	return d.Conn.SetReadDeadline(at)
+}
+
+func (d *deaf) Close() error {
+	d.once.Do(func() { close(d.closed) })
+	return d.Conn.Close()
 }
 
 type listener struct {
@@ -159,6 +230,23 @@ func (f *framework) Lost(reason error) {
 	f.lost = append(f.lost, reason)
 }
 
+// subscriptions says how many there were, and how many of them have ended.
+func (f *framework) subscriptions() (begun, over int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.ids), len(f.lost)
+}
+
+// lastLost is why the newest subscription that ended did so.
+func (f *framework) lastLost() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.lost) == 0 {
+		return nil
+	}
+	return f.lost[len(f.lost)-1]
+}
+
 // heard counts events of a type.
 func (f *framework) heard(kind scheduler.Event_Type) int {
 	f.mu.Lock()
@@ -219,4 +307,5 @@ func (f *framework) start(t *testing.T, cfg master.Config) {
 	})
 }
 
-func offerIDs(ids ...mesos.OfferID) []mesos.OfferID { return ids }
+// revive is a call that a master takes at any time.
+func revive() *scheduler.Call { return &scheduler.Call{Type: scheduler.Call_REVIVE} }
