@@ -1,0 +1,250 @@
+package framework
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	mesos "github.com/mesos/mesos-go/api/v1/lib"
+	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// gathering is what is awaited before the inventory of a subscription can be given.
+type gathering struct {
+	began      int64
+	marker     string // a task that is none: the answer about it ends the answers to the reconciliation before
+	reconciled bool
+	offered    bool // offers have come
+	counted    bool // the operator API was asked, with success or without
+	learned    bool // with success
+	rumours    int  // runs whose end was told without details
+	deadline   int64
+	hosts      int64 // when the first offers are not waited for any more
+	settled    int64 // when updates with details are not waited for any more; 0: nothing else is
+}
+
+// rumourWait is how long the inventory waits for updates about ends that reconciliation told of.
+const rumourWait = int64(1e9)
+
+// until is when the next step of gathering is due.
+func (g *gathering) until() int64 {
+	at := g.deadline
+	if !g.offered || !g.counted {
+		at = min(at, g.hosts)
+	}
+	if g.settled > 0 {
+		at = min(at, g.settled)
+	}
+	return at
+}
+
+// Subscribed begins a subscription. master is the master's own id: another one may not know yet what the one before knew.
+func (m *Machine) Subscribed(now int64, master string, out *Output) {
+	m.begin(now, out)
+	if m.subscribed { // the loss of the one before was not told
+		m.lose()
+	}
+	m.subscribed, m.suppressed, m.revive, m.quietAt = true, false, false, 0
+	if master != m.master {
+		m.master, m.met = master, m.now
+	}
+	for _, r := range m.runs {
+		r.answered = false
+	}
+	for _, a := range m.agents {
+		a.filtered = 0 // a new subscription has none
+	}
+	rumours := m.gather.rumours
+	m.gather = gathering{
+		began: m.now, marker: fmt.Sprintf("paceline.end-of-reconciliation.%d", m.now), rumours: rumours,
+		deadline: m.now + int64(m.cfg.InventoryWait), hosts: m.now + int64(m.cfg.HostsWait),
+	}
+	m.out.Census = true
+	m.reconcileAll()
+	m.call(&scheduler.Call{Type: scheduler.Call_RECONCILE, Reconcile: &scheduler.Call_Reconcile{
+		Tasks: []scheduler.Call_Reconcile_Task{{TaskID: mesos.TaskID{Value: m.gather.marker}}},
+	}})
+	m.reconcileOperations()
+	m.end()
+}
+
+func (m *Machine) reconcileAll() {
+	m.implicitAt = m.now + int64(m.cfg.ReconcileEvery)
+	m.call(&scheduler.Call{Type: scheduler.Call_RECONCILE, Reconcile: &scheduler.Call_Reconcile{}})
+}
+
+// Lost ends a subscription: its offers are void.
+func (m *Machine) Lost(now int64, reason error, out *Output) {
+	m.begin(now, out)
+	if m.subscribed {
+		m.lose()
+		if m.told {
+			m.told = false
+			m.out.News = append(m.out.News, News{Disconnected: reason})
+		}
+	}
+	m.end()
+}
+
+func (m *Machine) lose() {
+	m.subscribed = false
+	for _, o := range m.offers {
+		o.agent.offers = nil
+		o.agent.loose = o.agent.loose.plus(o.parts)
+	}
+	for _, a := range m.agents {
+		a.looseUntil = 0
+	}
+	clear(m.offers)
+	clear(m.returned)
+	clear(m.asked)
+	m.sweepAt, m.probeAt, m.implicitAt = 0, 0, 0
+}
+
+// tryInventory gives the inventory as soon as everything is there, or the time is over.
+func (m *Machine) tryInventory() {
+	g := &m.gather
+	if m.now < g.deadline {
+		hosts := g.learned || g.offered && g.counted || m.now >= g.hosts
+		if !g.reconciled || !hosts {
+			return
+		}
+		if g.settled == 0 {
+			g.settled = m.now + rumourWait
+		}
+		if g.rumours > 0 && m.now < g.settled {
+			return
+		}
+	}
+	m.told = true
+	for _, a := range m.dirty {
+		a.dirty = false
+	}
+	m.dirty = m.dirty[:0]
+	m.out.News = append(m.out.News, News{Inventory: m.inventory()})
+	for _, r := range m.sortedRuns() {
+		if r.phase == sent && !r.answered {
+			m.doubt(r)
+			m.hush(r)
+		}
+	}
+	for _, a := range m.names { // what was not offered by now is others', unless nobody was asked
+		if len(a.offers) > 0 {
+			m.returned[a] = struct{}{}
+		}
+		if len(a.loose) > 0 {
+			m.expire(a, m.now+int64(m.cfg.LooseFor))
+		}
+		if len(a.waiting) > 0 {
+			m.flush(a)
+		}
+	}
+}
+
+func (m *Machine) sortedRuns() []*run {
+	list := make([]*run, 0, len(m.runs))
+	for _, r := range m.runs {
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b *run) int { return strings.Compare(a.task, b.task) })
+	return list
+}
+
+// inventory is everything that is known.
+func (m *Machine) inventory() *driver.Inventory {
+	inventory := &driver.Inventory{Hosts: make([]driver.Host, 0, len(m.names))}
+	agents := make([]*agent, 0, len(m.names))
+	for _, a := range m.names {
+		agents = append(agents, a)
+	}
+	slices.SortFunc(agents, func(a, b *agent) int { return strings.Compare(a.name, b.name) })
+	for _, a := range agents {
+		if a.lost && a.live == 0 {
+			m.forgetAgent(a)
+			continue
+		}
+		m.compose(a)
+		inventory.Hosts = append(inventory.Hosts, a.row)
+	}
+	for _, r := range m.sortedRuns() {
+		if r.last.State == workload.RunNone {
+			continue // sent, and no word of it yet: that is asked for
+		}
+		if r.agent != nil {
+			r.last.Host = r.agent.name // it may have got its name since
+		}
+		inventory.Runs = append(inventory.Runs, r.last)
+	}
+	slices.SortFunc(inventory.Runs, func(a, b driver.Status) int { return int(int64(a.Token) - int64(b.Token)) }) //nolint:gosec // tokens are close to each other
+	return inventory
+}
+
+// doubt has a run reconciled by name.
+func (m *Machine) doubt(r *run) {
+	if !r.queued {
+		r.queued = true
+		m.doubts = append(m.doubts, r)
+	}
+}
+
+// askDoubts reconciles some runs by name, if the time has come.
+func (m *Machine) askDoubts() {
+	if len(m.doubts) == 0 || m.now < m.doubtAt {
+		return
+	}
+	n := min(len(m.doubts), m.cfg.ReconcileBatch)
+	var tasks []scheduler.Call_Reconcile_Task
+	for _, r := range m.doubts[:n] {
+		r.queued = false
+		if m.runs[r.id] == r && r.phase == sent {
+			tasks = append(tasks, scheduler.Call_Reconcile_Task{TaskID: mesos.TaskID{Value: r.task}, AgentID: &mesos.AgentID{Value: r.agent.id}})
+		}
+	}
+	m.doubts = slices.Delete(m.doubts, 0, n)
+	if len(tasks) > 0 {
+		m.doubtAt = m.now + int64(m.cfg.ReconcilePause)
+		m.call(&scheduler.Call{Type: scheduler.Call_RECONCILE, Reconcile: &scheduler.Call_Reconcile{Tasks: tasks}})
+	}
+}
+
+// Reconcile asks for the state of runs, of all if none is named. What is over and not acknowledged is told at once; the rest the master
+// answers.
+func (m *Machine) Reconcile(now int64, ids []workload.RunID, out *Output) error {
+	m.begin(now, out)
+	defer m.end()
+	if !m.told {
+		return ErrNotConnected
+	}
+	if len(ids) == 0 {
+		for _, r := range m.sortedRuns() {
+			m.repeat(r)
+		}
+		m.reconcileAll()
+		return nil
+	}
+	var tasks []scheduler.Call_Reconcile_Task
+	for _, id := range ids {
+		r := m.runs[id]
+		task := scheduler.Call_Reconcile_Task{TaskID: mesos.TaskID{Value: id.String()}}
+		switch {
+		case r == nil:
+			m.ask(id)
+		case r.phase == sent:
+			r.wanted = true
+			task.AgentID = &mesos.AgentID{Value: r.agent.id}
+		case r.phase == ended:
+			m.repeat(r)
+			continue
+		default:
+			continue // it waits for an offer, and will be heard of
+		}
+		tasks = append(tasks, task)
+	}
+	for batch := range slices.Chunk(tasks, m.cfg.ReconcileBatch) {
+		m.call(&scheduler.Call{Type: scheduler.Call_RECONCILE, Reconcile: &scheduler.Call_Reconcile{Tasks: batch}})
+	}
+	return nil
+}
