@@ -5,7 +5,8 @@
 // do, it leaves nil, and the kit skips what needs it.
 //
 // Nothing here sleeps: the kit waits for what the sink hears, up to the cluster's patience, and lets a cluster with virtual time
-// move it meanwhile. Concurrency: one check at a time; a check's own goroutines end with it.
+// move it meanwhile. Statuses that are no ends it acknowledges as they come, as a shard does. Concurrency: one check at a time; a check's
+// own goroutines end with it.
 package drivertest
 
 import (
@@ -156,6 +157,7 @@ func (s *session) await(what string, met func() bool) {
 	for {
 		// Looked at before the condition: what arrives in between wakes the next wait.
 		heard := s.sink.heard()
+		s.progress()
 		if met() {
 			return
 		}
@@ -167,6 +169,15 @@ func (s *session) await(what string, met func() bool) {
 			s.Fatalf("did not come within %s: %s\nheard: %s", s.cluster.Patience, what, s.sink)
 		}
 	}
+}
+
+// progress acknowledges what has come and is no end, as a shard does: a cluster may hold back a run's next status until then.
+func (s *session) progress() {
+	tokens := s.sink.progress()
+	if s.driver == nil || len(tokens) == 0 {
+		return
+	}
+	_ = s.driver.Acknowledge(context.Background(), tokens) // a driver that is out of contact says it again
 }
 
 // launches makes n launches on the first ready host.

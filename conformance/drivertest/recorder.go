@@ -31,6 +31,7 @@ type recorder struct {
 	statuses map[workload.RunID][]driver.Status
 	tokens   map[driver.Token]driver.Status
 	newest   driver.Token
+	passed   []driver.Token // of statuses that are no ends, not taken yet
 	wrong    []string
 	closed   bool
 }
@@ -138,6 +139,9 @@ func (r *recorder) note(status driver.Status) {
 	} else if !ok && status.Token != 0 && status.Token < r.newest {
 		r.complain("token %d of run %s came after %d", status.Token, status.Run, r.newest)
 	}
+	if status.Token != 0 && !status.State.Traits().Terminal {
+		r.passed = append(r.passed, status.Token)
+	}
 	r.tokens[status.Token] = status
 	r.newest = max(r.newest, status.Token)
 	history := r.statuses[status.Run]
@@ -199,6 +203,15 @@ func (r *recorder) lostHost(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Contains(r.removed, name)
+}
+
+// progress returns the tokens of statuses that are no ends, once each time that they are heard.
+func (r *recorder) progress() []driver.Token {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	passed := r.passed
+	r.passed = nil
+	return passed
 }
 
 // last returns the last status of a run; the zero one if there was none.

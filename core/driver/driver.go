@@ -26,7 +26,8 @@ import (
 // driver reports that run's present status instead. Kill of an unknown run is answered with a RunLost status of ReasonNotFound.
 //
 // Statuses: each carries a Token that grows per driver; one that was not acknowledged is delivered again after a reconnect or
-// restart, and by Reconcile. Statuses of one run arrive in order; the last one is terminal and is kept by the cluster until acknowledged.
+// restart, and by Reconcile. Statuses of one run arrive in order; the last one is terminal and is kept by the cluster until acknowledged. A
+// cluster may hold a run's next status back until the one before is acknowledged.
 type Driver interface {
 	// Start connects and begins to call sink. It returns when the connection is set up or has definitely failed; the driver
 	// then works until ctx ends, reconnecting by itself, and Wait returns once its goroutines are gone.

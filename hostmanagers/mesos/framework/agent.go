@@ -189,8 +189,9 @@ func attributeValue(a *mesos.Attribute) string {
 		return strings.Join(words, ",")
 	case mesos.SET:
 		return strings.Join(slices.Sorted(slices.Values(a.GetSet().GetItem())), ",")
+	default:
+		return a.GetText().GetValue()
 	}
-	return a.GetText().GetValue()
 }
 
 // touch notes that a host may have to be told of.

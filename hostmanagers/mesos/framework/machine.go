@@ -22,8 +22,18 @@ type Output struct {
 	// Feedback is what became of operations on resources.
 	Feedback []Feedback
 	// Census asks for what the master's operator API says, to be told by Machine.Learn.
-	Census bool
+	Census Question
 }
+
+// Question is what the operator API is asked.
+type Question uint8
+
+// The questions.
+const (
+	AskNothing Question = iota
+	AskAgents
+	AskAgentsAndTasks
+)
 
 // Call is one call. Its framework id is for the connection to fill in.
 type Call struct {
@@ -90,6 +100,8 @@ type Machine struct {
 	doubts  []*run // to be reconciled by name
 	doubtAt int64  // not before
 	asked   map[workload.RunID]struct{}
+	sizes   map[workload.RunID]bundle // of runs of an earlier process that the master has not spoken of
+	known   bool                      // an inventory was given: runs of earlier processes are known
 
 	operations map[string]*operation
 	operated   uint64

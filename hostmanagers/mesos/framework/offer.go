@@ -7,6 +7,8 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
+
+	"github.com/paceline-sched/paceline/core/workload"
 )
 
 // offer is a part of one agent that the framework holds.
@@ -221,7 +223,7 @@ func (m *Machine) reviveOffers() {
 // probe looks at the hosts while offers are suppressed: what others use may have changed, and agents may have come.
 func (m *Machine) probe() {
 	m.probeAt = m.now + int64(m.cfg.ProbeEvery)
-	m.out.Census = true
+	m.out.Census = AskAgents
 	if m.censusBad {
 		m.quietAt = m.now + int64(m.cfg.ProbeFor) // lets offers come; pace revives, and suppresses again
 	}
@@ -240,9 +242,17 @@ type Agent struct {
 	Inactive bool
 }
 
+// Task is what the operator API says of a task of the framework.
+type Task struct {
+	ID        string
+	Resources []mesos.Resource
+}
+
 // Census is what the operator API says of a cluster.
 type Census struct {
 	Agents []Agent
+	// Tasks are the framework's, if they were asked for: what those of an earlier process hold.
+	Tasks []Task
 	// Err says that it cannot be asked, or that what it says is not to be used.
 	Err error
 }
@@ -255,11 +265,43 @@ func (m *Machine) Learn(now int64, census *Census, out *Output) {
 	if census.Err == nil {
 		m.gather.learned = true
 		m.count(census.Agents)
+		m.size(census.Tasks)
 	}
 	if m.subscribed && !m.told {
 		m.tryInventory()
 	}
 	m.end()
+}
+
+// size notes what tasks of an earlier process hold. Those that the master has not spoken of yet are looked up when it does.
+func (m *Machine) size(tasks []Task) {
+	for i := range tasks {
+		id, err := workload.ParseRunID(tasks[i].ID)
+		if err != nil {
+			continue
+		}
+		if m.sizes == nil {
+			m.sizes = map[workload.RunID]bundle{}
+		}
+		m.sizes[id] = m.flavors.parse(tasks[i].Resources)
+	}
+	for _, r := range m.runs {
+		m.weigh(r)
+	}
+}
+
+// weigh gives a run of an earlier process its size, if that is known.
+func (m *Machine) weigh(r *run) {
+	size, known := m.sizes[r.id]
+	if !known {
+		return
+	}
+	delete(m.sizes, r.id)
+	if r.phase == sent && r.taken == nil {
+		r.taken = size
+		r.agent.used = r.agent.used.plus(size)
+		m.touch(r.agent)
+	}
 }
 
 func (m *Machine) count(agents []Agent) {

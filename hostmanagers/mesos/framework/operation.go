@@ -109,12 +109,13 @@ func (m *Machine) from(op *Operation, parts bundle) (bundle, error) {
 			return nil, fmt.Errorf("resources of that size that role %s has reserved dynamically", op.Role)
 		}
 		return found, nil
+	default:
+		found := parts.only(func(p *part) bool { return p.flavor != nil && p.flavor.like.Disk.GetPersistence().GetID() == op.Volume })
+		if len(found) == 0 || op.Volume == "" {
+			return nil, fmt.Errorf("a volume named %.80q", op.Volume)
+		}
+		return found, nil
 	}
-	found := parts.only(func(p *part) bool { return p.flavor != nil && p.flavor.like.Disk.GetPersistence().GetID() == op.Volume })
-	if len(found) == 0 || op.Volume == "" {
-		return nil, fmt.Errorf("a volume named %.80q", op.Volume)
-	}
-	return found, nil
 }
 
 func (m *Machine) reservedTo(p *part, role string) bool {
@@ -199,9 +200,8 @@ func (m *Machine) operationUpdate(st *mesos.OperationStatus) {
 	if o == nil {
 		return // of an earlier process
 	}
-	switch st.State {
-	case mesos.OPERATION_PENDING, mesos.OPERATION_RECOVERING, mesos.OPERATION_UNREACHABLE:
-		return
+	if st.State == mesos.OPERATION_PENDING || st.State == mesos.OPERATION_RECOVERING || st.State == mesos.OPERATION_UNREACHABLE {
+		return // it will be said again
 	}
 	m.settle(o, Feedback{State: st.State, Message: cut(st.GetMessage())})
 }

@@ -62,7 +62,10 @@ func (m *Machine) Subscribed(now int64, master string, out *Output) {
 		began: m.now, marker: fmt.Sprintf("paceline.end-of-reconciliation.%d", m.now), rumours: rumours,
 		deadline: m.now + int64(m.cfg.InventoryWait), hosts: m.now + int64(m.cfg.HostsWait),
 	}
-	m.out.Census = true
+	m.out.Census = AskAgents
+	if !m.known {
+		m.out.Census = AskAgentsAndTasks
+	}
 	m.reconcileAll()
 	m.call(&scheduler.Call{Type: scheduler.Call_RECONCILE, Reconcile: &scheduler.Call_Reconcile{
 		Tasks: []scheduler.Call_Reconcile_Task{{TaskID: mesos.TaskID{Value: m.gather.marker}}},
@@ -119,7 +122,7 @@ func (m *Machine) tryInventory() {
 			return
 		}
 	}
-	m.told = true
+	m.told, m.known, m.sizes = true, true, nil
 	for _, a := range m.dirty {
 		a.dirty = false
 	}

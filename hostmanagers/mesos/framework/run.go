@@ -196,8 +196,7 @@ func (m *Machine) foreign(st *mesos.TaskStatus) {
 	if len(st.UUID) > 0 && agent != "" {
 		m.acknowledgeTo(agent, st.TaskID.Value, st.UUID)
 	}
-	switch st.GetState() {
-	case mesos.TASK_STAGING, mesos.TASK_STARTING, mesos.TASK_RUNNING:
+	if state, _ := Meaning(st.GetState(), st.Reason); state == runStarting || state == runRunning {
 		m.call(&scheduler.Call{Type: scheduler.Call_KILL, Kill: &scheduler.Call_Kill{TaskID: st.TaskID, AgentID: st.AgentID}})
 	}
 }
@@ -227,6 +226,7 @@ func (m *Machine) stranger(id workload.RunID, st *mesos.TaskStatus) *run {
 	}
 	m.runs[id] = r
 	r.agent.live++
+	m.weigh(r)
 	r.wanted = asked
 	return r
 }
@@ -378,8 +378,9 @@ func rank(s workload.RunState) int {
 		return 2
 	case runKilling:
 		return 3
+	default:
+		return 0
 	}
-	return 0
 }
 
 // unreachable waits for an agent that is out of contact, for some time.
