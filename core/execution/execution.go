@@ -4,7 +4,11 @@
 // It owns definitions. The decision core hands them through and looks at the features that they ask a host for only.
 package execution
 
-import "maps"
+import (
+	"iter"
+	"maps"
+	"strings"
+)
 
 // Spec is how a task's processes run. A value is immutable and shared by the tasks of a job.
 type Spec struct {
@@ -17,10 +21,11 @@ type Spec struct {
 	// Artifacts are fetched into the working directory before anything starts.
 	Artifacts []Artifact
 	Volumes   []Volume
-	// User runs the processes. "": whoever the cluster takes.
-	User       string
-	Mesos      *Mesos      // nil: nothing of that kind of cluster
-	Kubernetes *Kubernetes // nil: nothing of that kind of cluster
+	// User runs the processes, by name. "": whoever the cluster takes.
+	User string
+	// Mesos and Kubernetes are for one kind of cluster alone. A task with one of them goes to that kind only, one with both to any.
+	Mesos      *Mesos
+	Kubernetes *Kubernetes
 }
 
 // Container is one set of processes with a file system of its own, or, without an image, on the host's.
@@ -46,6 +51,16 @@ const (
 	PullAlways
 	PullNever
 )
+
+var pullNames = [...]string{"missing", "always", "never"}
+
+// String is the policy as job files have it.
+func (p PullPolicy) String() string {
+	if int(p) >= len(pullNames) {
+		return "unknown"
+	}
+	return pullNames[p]
+}
 
 // Artifact is one file or archive to fetch.
 type Artifact struct {
@@ -104,19 +119,91 @@ const (
 	FeatureVolume     Feature = "can/volume"     // host paths and scratch volumes
 	FeatureClaim      Feature = "can/claim"      // claims, config maps and secrets by name
 	FeaturePrivileged Feature = "can/privileged"
-	FeatureMesos      Feature = "can/mesos"      // Mesos
-	FeatureKubernetes Feature = "can/kubernetes" // Kubernetes
+	FeatureUser       Feature = "can/user"       // processes of a user who is given by name
+	FeatureMesos      Feature = "can/mesos"      // what Spec.Mesos says
+	FeatureKubernetes Feature = "can/kubernetes" // what Spec.Kubernetes says
 )
 
-// FeatureYes is the value of a feature's attribute.
-const FeatureYes = "yes"
+// The values of a feature's attribute. Only of FeatureCommand is No ever said: tasks that are a mere command ask no host for anything, so a
+// host that cannot run them has to say so.
+const (
+	FeatureYes = "yes"
+	FeatureNo  = "no"
+)
 
-// WithFeatures returns attributes with those features added.
+// Features returns all there are, in a fixed order.
+func Features() []Feature {
+	return []Feature{
+		FeatureCommand, FeatureImage, FeatureContainers, FeatureArtifact, FeatureVolume, FeatureClaim, FeaturePrivileged, FeatureUser,
+		FeatureMesos, FeatureKubernetes,
+	}
+}
+
+// IsFeature reports whether an attribute of hosts is a feature.
+func IsFeature(attribute string) bool { return strings.HasPrefix(attribute, "can/") }
+
+// WithFeatures returns attributes with those features added, and with the word that there is no FeatureCommand when it is not among them.
 func WithFeatures(attributes map[string]string, features ...Feature) map[string]string {
-	all := make(map[string]string, len(attributes)+len(features))
+	all := make(map[string]string, len(attributes)+len(features)+1)
 	maps.Copy(all, attributes)
+	all[string(FeatureCommand)] = FeatureNo
 	for _, f := range features {
 		all[string(f)] = FeatureYes
 	}
 	return all
+}
+
+// Asks returns the features that a host must have for a task, each once. A task without a Spec, a mere command, asks for none.
+func (s *Spec) Asks() []Feature {
+	if s == nil {
+		return nil
+	}
+	asked := map[Feature]bool{
+		FeatureContainers: len(s.Inits)+len(s.Sidecars) > 0,
+		FeatureArtifact:   len(s.Artifacts) > 0,
+		FeatureUser:       s.User != "",
+		FeatureMesos:      s.Mesos != nil && s.Kubernetes == nil,
+		FeatureKubernetes: s.Kubernetes != nil && s.Mesos == nil,
+	}
+	for c := range s.Containers() {
+		if c.Image == "" {
+			asked[FeatureCommand] = true
+		} else {
+			asked[FeatureImage] = true
+		}
+		asked[FeaturePrivileged] = asked[FeaturePrivileged] || c.Privileged
+	}
+	for i := range s.Volumes {
+		if v := &s.Volumes[i]; v.HostPath != "" || v.Scratch {
+			asked[FeatureVolume] = true
+		} else {
+			asked[FeatureClaim] = true
+		}
+	}
+	var out []Feature
+	for _, f := range Features() {
+		if asked[f] {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// HasImage reports whether the task's command runs in an image, so that it has an entry point and needs no command.
+func (s *Spec) HasImage() bool { return s != nil && s.Main.Image != "" }
+
+// Containers yields the main container, the inits and the sidecars.
+func (s *Spec) Containers() iter.Seq[*Container] {
+	return func(yield func(*Container) bool) {
+		if !yield(&s.Main) {
+			return
+		}
+		for _, list := range [][]Container{s.Inits, s.Sidecars} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
+	}
 }

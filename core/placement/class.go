@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
@@ -28,6 +29,9 @@ type Class struct {
 	Placement workload.Placement
 	Job       workload.JobID // set when Spread or Exclusive make the class the job's own; zero otherwise
 
+	// mere: the tasks are a command on their host and no more. They ask nothing of it, so that it has to say when it runs no commands; of any
+	// others the constraints say what runs them. It follows from the constraints, so ids do not have it.
+	mere      bool
 	digest    [sha256.Size]byte // ID is its beginning
 	labels    *host.LabelSet
 	selectors []*host.LabelSet // of Placement.Affinities
@@ -53,6 +57,7 @@ func NewClass(job workload.JobID, spec *workload.JobSpec, override *workload.Ove
 	for _, p := range spec.Template.Ports {
 		c.Ports = append(c.Ports, p.Number)
 	}
+	c.askFor(spec.Template.Execution)
 	maps.Copy(c.Labels, spec.Labels)
 	maps.Copy(c.Labels, spec.Template.Labels)
 	if override != nil {
@@ -70,6 +75,24 @@ func NewClass(job workload.JobID, spec *workload.JobSpec, override *workload.Ove
 	}
 	c.seal()
 	return c
+}
+
+// askFor adds what tasks need their host to be able to do.
+func (c *Class) askFor(e *execution.Spec) {
+	for _, f := range e.Asks() {
+		c.Placement.Constraints = append(c.Placement.Constraints, workload.Constraint{
+			Key: string(f), Op: workload.OpIn, Values: []string{execution.FeatureYes},
+		})
+	}
+	sortByContent(c.Placement.Constraints, appendConstraint)
+	c.mere = !slices.ContainsFunc(c.Placement.Constraints, func(k workload.Constraint) bool {
+		return k.Key == string(execution.FeatureCommand) || k.Key == string(execution.FeatureImage)
+	})
+}
+
+// runsCommands is what a mere command asks of its host: that it does not say no.
+var runsCommands = workload.Constraint{
+	Key: string(execution.FeatureCommand), Op: workload.OpNotIn, Values: []string{execution.FeatureNo},
 }
 
 func (c *Class) seal() {
@@ -203,7 +226,7 @@ func (c *Class) meetsConstraints(t *host.Table, row host.Row) bool {
 			return false
 		}
 	}
-	return true
+	return !c.mere || t.Meets(row, &runsCommands)
 }
 
 // modelsFit reports whether the host has any device of an allowed model, when the class asks for one.

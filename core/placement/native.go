@@ -272,6 +272,9 @@ func (k *knowledge) rebuild(t *host.Table) {
 	for i := range c.Placement.Constraints {
 		t.Require(k.eligible, &c.Placement.Constraints[i])
 	}
+	if c.mere {
+		t.Require(k.eligible, &runsCommands)
+	}
 	k.bonus = nil
 	for i := range c.Placement.Preferences {
 		p := &c.Placement.Preferences[i]

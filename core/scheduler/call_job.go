@@ -222,7 +222,7 @@ func (s *State) warnings(spec *workload.JobSpec) []string {
 	if len(s.shards) == 0 {
 		w = append(w, "no cluster is connected: the job waits until one is")
 	}
-	if len(spec.Template.Command) == 0 && len(spec.Placement.Clusters) == 0 {
+	if len(spec.Template.Command) == 0 && !spec.Template.Execution.HasImage() && len(spec.Placement.Clusters) == 0 {
 		w = append(w, "it has no command, so only a simulated cluster can run it: name one in placement.clusters")
 	}
 	if g := spec.Gang; g != nil && g.Topology.Required && !s.anyDomain(g.Topology.Key) {

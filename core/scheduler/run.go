@@ -265,7 +265,7 @@ func (s *State) launch(j *job, i uint32) driver.Launch {
 	tmpl := &j.spec.Template
 	l := driver.Launch{
 		Run: j.runID(i), Command: tmpl.Command, Labels: tmpl.Labels, Health: tmpl.Health, KillGrace: tmpl.KillGrace,
-		Simulation: tmpl.Simulation,
+		Simulation: tmpl.Simulation, Execution: tmpl.Execution, Revocable: j.spec.Revocable,
 	}
 	c := j.classOf(i)
 	l.Needs = s.namedNeeds(c)

@@ -49,7 +49,8 @@ func fromTask(t *workload.TaskTemplate, names *resource.Names) *pacelinev1.TaskS
 	if h := t.Health; h != nil {
 		out.HealthCheck = fromHealth(h)
 	}
-	if t.Simulation != (workload.Simulation{}) || len(t.Command) == 0 {
+	fromExecution(t.Execution, out, names)
+	if t.Simulation != (workload.Simulation{}) || (len(t.Command) == 0 && !t.Execution.HasImage()) {
 		out.Simulation = &pacelinev1.Simulation{
 			Duration: fromDuration(t.Simulation.Duration), ExitCode: t.Simulation.ExitCode, FailurePerMille: t.Simulation.FailurePerMille,
 		}

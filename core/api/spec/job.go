@@ -139,6 +139,8 @@ func toTask(c *checker, in *pacelinev1.TaskSpec, scope Scope) workload.TaskTempl
 	checkGPU(c, field+".resources.gpu_milli", out.Needs)
 	out.Ports = toPorts(c, in.GetResources().GetPorts(), field+".resources.ports")
 	out.Health = toHealth(c, in.GetHealthCheck(), out.Ports, field+".health_check")
+	out.Execution = toExecution(c, in, scope)
+	checkParts(c, out.Execution, out.Needs, field+".resources", scope.Names)
 	if s := in.GetSimulation(); s != nil {
 		out.Simulation = workload.Simulation{
 			Duration: toDuration(c, field+".simulation.duration", s.GetDuration(), 0),

@@ -98,6 +98,7 @@ func toOverride(c *checker, in *pacelinev1.Override, job *workload.JobSpec, scop
 		needs := job.Template.Needs
 		amountsOf(in.GetResources()).each(c, field+".resources", scope.Names, func(k resource.Kind, q int64) { needs[k] = q })
 		checkGPU(c, field+".resources.gpu_milli", needs)
+		checkParts(c, job.Template.Execution, needs, field+".resources", scope.Names)
 		out.Needs = &needs
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strconv"
 
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/workload"
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
 )
@@ -24,6 +25,9 @@ func toPlacement(c *checker, in *pacelinev1.PlacementSpec, field string) workloa
 	}
 	checkPolicy(c, in.GetStrategy(), field+".strategy")
 	for i, constraint := range in.GetConstraints() {
+		if execution.IsFeature(constraint.GetKey()) {
+			c.refuse(index(field+".constraints", i)+".key", "%q follows from what the task is made of: leave it out", clip(constraint.GetKey()))
+		}
 		out.Constraints = append(out.Constraints, toConstraint(c, constraint, index(field+".constraints", i)))
 	}
 	for i, p := range in.GetPreferences() {

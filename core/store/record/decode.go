@@ -366,6 +366,7 @@ func (d *decoder) template(m *recordpb.Template) workload.TaskTemplate {
 		Simulation: workload.Simulation{
 			Duration: time.Duration(m.GetSimulatedDuration()), ExitCode: m.GetSimulatedExitCode(), FailurePerMille: m.GetSimulatedFailurePerMille(),
 		},
+		Execution: d.execution(m.GetExecution()),
 	}
 	for _, p := range m.GetPorts() {
 		t.Ports = append(t.Ports, workload.Port{Name: p.GetName(), Number: d.small(p.GetNumber(), "port")})

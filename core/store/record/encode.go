@@ -165,6 +165,7 @@ func templateToProto(t *workload.TaskTemplate) *recordpb.Template {
 	m := &recordpb.Template{
 		Command: t.Command, Env: t.Env, Needs: vectorToProto(&t.Needs), GpuModels: t.GPUModels, KillGrace: int64(t.KillGrace), Labels: t.Labels,
 		SimulatedDuration: int64(t.Simulation.Duration), SimulatedExitCode: t.Simulation.ExitCode, SimulatedFailurePerMille: t.Simulation.FailurePerMille,
+		Execution: executionToProto(t.Execution),
 	}
 	for _, p := range t.Ports {
 		m.Ports = append(m.Ports, &recordpb.Port{Name: p.Name, Number: uint32(p.Number)})

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
@@ -168,6 +169,9 @@ func (s source) template() workload.TaskTemplate {
 	for range rapid.IntRange(0, 2).Draw(s.t, "ports") {
 		out.Ports = append(out.Ports, workload.Port{Name: s.text(), Number: rapid.Uint16().Draw(s.t, "port")})
 	}
+	if s.bool() {
+		out.Execution = s.execution()
+	}
 	if !s.bool() {
 		return out
 	}
@@ -181,6 +185,40 @@ func (s source) template() workload.TaskTemplate {
 		out.Health.TCP = &workload.TCPCheck{Port: s.text()}
 	}
 	return out
+}
+
+func (s source) execution() *execution.Spec {
+	e := &execution.Spec{Main: s.container(), User: s.text()}
+	for range rapid.IntRange(0, 2).Draw(s.t, "parts") {
+		e.Inits, e.Sidecars = append(e.Inits, s.container()), append(e.Sidecars, s.container())
+		e.Artifacts = append(e.Artifacts, execution.Artifact{URI: s.text(), Path: s.text(), Extract: s.bool(), Executable: s.bool(), Cache: s.bool()})
+		e.Volumes = append(e.Volumes, execution.Volume{
+			Name: s.text(), HostPath: s.text(), Claim: s.text(), ConfigMap: s.text(), Secret: s.text(), Scratch: s.bool(),
+		})
+	}
+	if s.bool() {
+		e.Mesos = &execution.Mesos{Docker: s.bool()}
+	}
+	if s.bool() {
+		e.Kubernetes = &execution.Kubernetes{Namespace: s.text(), ServiceAccount: s.text(), PullSecrets: s.texts(), RunAsNonRoot: s.bool()}
+		if s.bool() {
+			user := s.time()
+			e.Kubernetes.RunAsUser, e.Kubernetes.Patch = &user, []byte("x"+s.text())
+		}
+	}
+	return e
+}
+
+func (s source) container() execution.Container {
+	c := execution.Container{
+		Name: s.text(), Image: s.text(), Pull: between(s, execution.PullIfMissing, execution.PullNever), Command: s.texts(), Env: s.labels(),
+		WorkDir: s.text(), Privileged: s.bool(), ReadOnly: s.bool(),
+	}
+	if s.bool() {
+		c.Needs = map[string]int64{"": 0, s.text(): rapid.Int64Range(0, resource.MaxQuantity).Draw(s.t, "need")}
+		c.Mounts = []execution.Mount{{Volume: s.text(), Path: s.text(), SubPath: s.text(), ReadOnly: s.bool()}}
+	}
+	return c
 }
 
 func (s source) constraint() workload.Constraint {

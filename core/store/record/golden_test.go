@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/scheduler"
@@ -139,6 +140,7 @@ func sampleSpec() *workload.JobSpec {
 			},
 			KillGrace: 10 * time.Second, Labels: map[string]string{"tier": "1"},
 			Simulation: workload.Simulation{Duration: time.Minute, ExitCode: 3, FailurePerMille: 50},
+			Execution:  sampleExecution(),
 		},
 		Overrides: []workload.Override{
 			{Instance: 1, Command: []string{"lead"}, Env: map[string]string{"A": "0"}, Needs: &resource.Vector{1000}, Labels: map[string]string{"role": "lead"}},
@@ -150,6 +152,32 @@ func sampleSpec() *workload.JobSpec {
 			Affinities:  []workload.Affinity{{Selector: map[string]string{"app": "x"}, Topology: "zone", Anti: true, Weight: 7}},
 			Spreads:     []workload.Spread{{Topology: "rack", MaxSkew: 2}},
 			Exclusive:   true, HostPool: "gpu", Clusters: []string{"local"},
+		},
+	}
+}
+
+func sampleExecution() *execution.Spec {
+	user := int64(0)
+	return &execution.Spec{
+		Main: execution.Container{
+			Image: "example.com/app:1", Pull: execution.PullAlways, WorkDir: "/srv", Privileged: true, ReadOnly: true,
+			Mounts: []execution.Mount{{Volume: "host", Path: "/host", SubPath: "a/b", ReadOnly: true}},
+		},
+		Inits: []execution.Container{{Name: "fetch", Command: []string{"sh"}, Env: map[string]string{"A": "1"}}},
+		Sidecars: []execution.Container{{
+			Name: "proxy", Image: "proxy", Pull: execution.PullNever, Needs: map[string]int64{"cpu_milli": 100, "memory_mib": 0},
+		}},
+		Artifacts: []execution.Artifact{{URI: "https://example.com/a.tgz", Path: "a", Extract: true, Executable: true, Cache: true}},
+		Volumes: []execution.Volume{
+			{Name: "host", HostPath: "/data"},
+			{Name: "claim", Claim: "c"},
+			{Name: "map", ConfigMap: "m"},
+			{Name: "secret", Secret: "s"},
+			{Name: "scratch", Scratch: true},
+		},
+		User: "ada", Mesos: &execution.Mesos{Docker: true}, Kubernetes: &execution.Kubernetes{
+			Namespace: "prod", ServiceAccount: "robot", PullSecrets: []string{"registry"}, RunAsUser: &user, RunAsNonRoot: true,
+			Patch: []byte(`{"spec":{}}`),
 		},
 	}
 }

@@ -41,6 +41,16 @@ var apiSpecs = map[string]string{
 		"task": {"command": ["x"], "resources": {"cpu_milli": 100, "memory_mib": 50}},
 		"overrides": [{"instances": "1", "env": {"A": "b"}}, {"instances": "3-5", "command": ["y"], "resources": {"cpu_milli": 7}}]
 	}`,
+	"image":          `{"name": "a", "batch": {}, "task": {"container": {"image": "app:1"}}}`,
+	"empty parts":    `{"name": "a", "batch": {}, "task": {"command": ["x"], "container": {}, "inits": [], "volumes": [], "user": ""}}`,
+	"empty sections": `{"name": "a", "batch": {}, "task": {"command": ["x"], "mesos": {}, "kubernetes": {"pull_secrets": [], "pod_patch": {}}}}`,
+	"containers": `{"name": "a", "batch": {}, "task": {
+		"command": ["x"], "container": {"image": "app:1", "pull": "always", "mounts": [{"volume": "v", "path": "/v"}]}, "volumes": [{"name": "v", "scratch": {}}],
+		"inits": [{"name": "i", "command": ["y"], "env": {}, "resources": {"cpu_milli": 0}}],
+		"sidecars": [{"name": "s", "image": "proxy", "resources": {"cpu_milli": 10}}], "resources": {"cpu_milli": 100},
+		"artifacts": [{"uri": "https://example.com/a"}], "mesos": {"containerizer": "docker"},
+		"kubernetes": {"run_as_user": 0, "pod_patch": {"spec": {"b": [1, 1.5, null, true, "<x>"], "a": {}}}}
+	}}`,
 	"full": `{
 		"name": "a",
 		"labels": {"app": "web", "tier": ""},

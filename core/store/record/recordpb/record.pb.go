@@ -870,8 +870,10 @@ type Template struct {
 	SimulatedExitCode int32 `protobuf:"zigzag32,10,opt,name=simulated_exit_code,json=simulatedExitCode" json:"simulated_exit_code,omitempty"`
 	// How often a simulated run fails.
 	SimulatedFailurePerMille int32 `protobuf:"zigzag32,11,opt,name=simulated_failure_per_mille,json=simulatedFailurePerMille" json:"simulated_failure_per_mille,omitempty"`
-	unknownFields            protoimpl.UnknownFields
-	sizeCache                protoimpl.SizeCache
+	// How its processes run; absent: the command is all.
+	Execution     *Execution `protobuf:"bytes,12,opt,name=execution" json:"execution,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Template) Reset() {
@@ -981,6 +983,632 @@ func (x *Template) GetSimulatedFailurePerMille() int32 {
 	return 0
 }
 
+func (x *Template) GetExecution() *Execution {
+	if x != nil {
+		return x.Execution
+	}
+	return nil
+}
+
+// Execution is execution.Spec.
+type Execution struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the command runs in.
+	Main *Container `protobuf:"bytes,1,opt,name=main" json:"main,omitempty"`
+	// Containers before the others.
+	Inits []*Container `protobuf:"bytes,2,rep,name=inits" json:"inits,omitempty"`
+	// Containers beside the command.
+	Sidecars []*Container `protobuf:"bytes,3,rep,name=sidecars" json:"sidecars,omitempty"`
+	// What is fetched.
+	Artifacts []*Artifact `protobuf:"bytes,4,rep,name=artifacts" json:"artifacts,omitempty"`
+	// Its volumes.
+	Volumes []*Volume `protobuf:"bytes,5,rep,name=volumes" json:"volumes,omitempty"`
+	// Who runs it.
+	User string `protobuf:"bytes,6,opt,name=user" json:"user,omitempty"`
+	// What Mesos clusters alone know.
+	Mesos *MesosPart `protobuf:"bytes,7,opt,name=mesos" json:"mesos,omitempty"`
+	// What Kubernetes clusters alone know.
+	Kubernetes    *KubernetesPart `protobuf:"bytes,8,opt,name=kubernetes" json:"kubernetes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Execution) Reset() {
+	*x = Execution{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Execution) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Execution) ProtoMessage() {}
+
+func (x *Execution) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Execution.ProtoReflect.Descriptor instead.
+func (*Execution) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Execution) GetMain() *Container {
+	if x != nil {
+		return x.Main
+	}
+	return nil
+}
+
+func (x *Execution) GetInits() []*Container {
+	if x != nil {
+		return x.Inits
+	}
+	return nil
+}
+
+func (x *Execution) GetSidecars() []*Container {
+	if x != nil {
+		return x.Sidecars
+	}
+	return nil
+}
+
+func (x *Execution) GetArtifacts() []*Artifact {
+	if x != nil {
+		return x.Artifacts
+	}
+	return nil
+}
+
+func (x *Execution) GetVolumes() []*Volume {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *Execution) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Execution) GetMesos() *MesosPart {
+	if x != nil {
+		return x.Mesos
+	}
+	return nil
+}
+
+func (x *Execution) GetKubernetes() *KubernetesPart {
+	if x != nil {
+		return x.Kubernetes
+	}
+	return nil
+}
+
+// Container is execution.Container.
+type Container struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Name string `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
+	// Its image.
+	Image string `protobuf:"bytes,2,opt,name=image" json:"image,omitempty"`
+	// When the image is fetched.
+	Pull uint32 `protobuf:"varint,3,opt,name=pull" json:"pull,omitempty"`
+	// The command line.
+	Command []string `protobuf:"bytes,4,rep,name=command" json:"command,omitempty"`
+	// Its environment.
+	Env map[string]string `protobuf:"bytes,5,rep,name=env" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Its part of the needs, by the name of the resource.
+	Needs map[string]int64 `protobuf:"bytes,6,rep,name=needs" json:"needs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Where it starts.
+	WorkDir string `protobuf:"bytes,7,opt,name=work_dir,json=workDir" json:"work_dir,omitempty"`
+	// What it sees of volumes.
+	Mounts []*Mount `protobuf:"bytes,8,rep,name=mounts" json:"mounts,omitempty"`
+	// Has the rights of the host's administrator.
+	Privileged bool `protobuf:"varint,9,opt,name=privileged" json:"privileged,omitempty"`
+	// Its root cannot be written.
+	ReadOnly      bool `protobuf:"varint,10,opt,name=read_only,json=readOnly" json:"read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Container) Reset() {
+	*x = Container{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Container) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Container) ProtoMessage() {}
+
+func (x *Container) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Container.ProtoReflect.Descriptor instead.
+func (*Container) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Container) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Container) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *Container) GetPull() uint32 {
+	if x != nil {
+		return x.Pull
+	}
+	return 0
+}
+
+func (x *Container) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *Container) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+func (x *Container) GetNeeds() map[string]int64 {
+	if x != nil {
+		return x.Needs
+	}
+	return nil
+}
+
+func (x *Container) GetWorkDir() string {
+	if x != nil {
+		return x.WorkDir
+	}
+	return ""
+}
+
+func (x *Container) GetMounts() []*Mount {
+	if x != nil {
+		return x.Mounts
+	}
+	return nil
+}
+
+func (x *Container) GetPrivileged() bool {
+	if x != nil {
+		return x.Privileged
+	}
+	return false
+}
+
+func (x *Container) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
+// Mount is execution.Mount.
+type Mount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The volume's name.
+	Volume string `protobuf:"bytes,1,opt,name=volume" json:"volume,omitempty"`
+	// Where in the container.
+	Path string `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
+	// The part of the volume.
+	SubPath string `protobuf:"bytes,3,opt,name=sub_path,json=subPath" json:"sub_path,omitempty"`
+	// It cannot be written.
+	ReadOnly      bool `protobuf:"varint,4,opt,name=read_only,json=readOnly" json:"read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mount) Reset() {
+	*x = Mount{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mount) ProtoMessage() {}
+
+func (x *Mount) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mount.ProtoReflect.Descriptor instead.
+func (*Mount) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Mount) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *Mount) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Mount) GetSubPath() string {
+	if x != nil {
+		return x.SubPath
+	}
+	return ""
+}
+
+func (x *Mount) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
+// Artifact is execution.Artifact.
+type Artifact struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From where.
+	Uri string `protobuf:"bytes,1,opt,name=uri" json:"uri,omitempty"`
+	// Its name in the working directory.
+	Path string `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
+	// It is unpacked.
+	Extract bool `protobuf:"varint,3,opt,name=extract" json:"extract,omitempty"`
+	// It may be run.
+	Executable bool `protobuf:"varint,4,opt,name=executable" json:"executable,omitempty"`
+	// The host may keep it.
+	Cache         bool `protobuf:"varint,5,opt,name=cache" json:"cache,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Artifact) Reset() {
+	*x = Artifact{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Artifact) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Artifact) ProtoMessage() {}
+
+func (x *Artifact) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
+func (*Artifact) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Artifact) GetUri() string {
+	if x != nil {
+		return x.Uri
+	}
+	return ""
+}
+
+func (x *Artifact) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Artifact) GetExtract() bool {
+	if x != nil {
+		return x.Extract
+	}
+	return false
+}
+
+func (x *Artifact) GetExecutable() bool {
+	if x != nil {
+		return x.Executable
+	}
+	return false
+}
+
+func (x *Artifact) GetCache() bool {
+	if x != nil {
+		return x.Cache
+	}
+	return false
+}
+
+// Volume is execution.Volume.
+type Volume struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Name string `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
+	// A directory of the host.
+	HostPath string `protobuf:"bytes,2,opt,name=host_path,json=hostPath" json:"host_path,omitempty"`
+	// A persistent volume claim.
+	Claim string `protobuf:"bytes,3,opt,name=claim" json:"claim,omitempty"`
+	// A config map.
+	ConfigMap string `protobuf:"bytes,4,opt,name=config_map,json=configMap" json:"config_map,omitempty"`
+	// A secret.
+	Secret string `protobuf:"bytes,5,opt,name=secret" json:"secret,omitempty"`
+	// Empty at the start.
+	Scratch       bool `protobuf:"varint,6,opt,name=scratch" json:"scratch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Volume) Reset() {
+	*x = Volume{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Volume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Volume) ProtoMessage() {}
+
+func (x *Volume) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Volume.ProtoReflect.Descriptor instead.
+func (*Volume) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Volume) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Volume) GetHostPath() string {
+	if x != nil {
+		return x.HostPath
+	}
+	return ""
+}
+
+func (x *Volume) GetClaim() string {
+	if x != nil {
+		return x.Claim
+	}
+	return ""
+}
+
+func (x *Volume) GetConfigMap() string {
+	if x != nil {
+		return x.ConfigMap
+	}
+	return ""
+}
+
+func (x *Volume) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+func (x *Volume) GetScratch() bool {
+	if x != nil {
+		return x.Scratch
+	}
+	return false
+}
+
+// MesosPart is execution.Mesos.
+type MesosPart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Images run by the Docker containerizer.
+	Docker        bool `protobuf:"varint,1,opt,name=docker" json:"docker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MesosPart) Reset() {
+	*x = MesosPart{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MesosPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MesosPart) ProtoMessage() {}
+
+func (x *MesosPart) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MesosPart.ProtoReflect.Descriptor instead.
+func (*MesosPart) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *MesosPart) GetDocker() bool {
+	if x != nil {
+		return x.Docker
+	}
+	return false
+}
+
+// KubernetesPart is execution.Kubernetes.
+type KubernetesPart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The namespace.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace" json:"namespace,omitempty"`
+	// The service account.
+	ServiceAccount string `protobuf:"bytes,2,opt,name=service_account,json=serviceAccount" json:"service_account,omitempty"`
+	// The secrets for fetching images.
+	PullSecrets []string `protobuf:"bytes,3,rep,name=pull_secrets,json=pullSecrets" json:"pull_secrets,omitempty"`
+	// The number of the user.
+	RunAsUser *int64 `protobuf:"varint,4,opt,name=run_as_user,json=runAsUser" json:"run_as_user,omitempty"`
+	// Refuses to run as user 0.
+	RunAsNonRoot bool `protobuf:"varint,5,opt,name=run_as_non_root,json=runAsNonRoot" json:"run_as_non_root,omitempty"`
+	// A patch of the pod, in JSON.
+	Patch         []byte `protobuf:"bytes,6,opt,name=patch" json:"patch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KubernetesPart) Reset() {
+	*x = KubernetesPart{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KubernetesPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KubernetesPart) ProtoMessage() {}
+
+func (x *KubernetesPart) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KubernetesPart.ProtoReflect.Descriptor instead.
+func (*KubernetesPart) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *KubernetesPart) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *KubernetesPart) GetServiceAccount() string {
+	if x != nil {
+		return x.ServiceAccount
+	}
+	return ""
+}
+
+func (x *KubernetesPart) GetPullSecrets() []string {
+	if x != nil {
+		return x.PullSecrets
+	}
+	return nil
+}
+
+func (x *KubernetesPart) GetRunAsUser() int64 {
+	if x != nil && x.RunAsUser != nil {
+		return *x.RunAsUser
+	}
+	return 0
+}
+
+func (x *KubernetesPart) GetRunAsNonRoot() bool {
+	if x != nil {
+		return x.RunAsNonRoot
+	}
+	return false
+}
+
+func (x *KubernetesPart) GetPatch() []byte {
+	if x != nil {
+		return x.Patch
+	}
+	return nil
+}
+
 // Port is workload.Port.
 type Port struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -994,7 +1622,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[9]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1634,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[9]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1647,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Port) GetName() string {
@@ -1061,7 +1689,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[10]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1073,7 +1701,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[10]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1714,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HealthCheck) GetExec() []string {
@@ -1164,7 +1792,7 @@ type Override struct {
 
 func (x *Override) Reset() {
 	*x = Override{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[11]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1804,7 @@ func (x *Override) String() string {
 func (*Override) ProtoMessage() {}
 
 func (x *Override) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[11]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1817,7 @@ func (x *Override) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Override.ProtoReflect.Descriptor instead.
 func (*Override) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Override) GetInstance() uint32 {
@@ -1252,7 +1880,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[12]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1892,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[12]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1905,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{12}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Placement) GetStrategy() string {
@@ -1351,7 +1979,7 @@ type Constraint struct {
 
 func (x *Constraint) Reset() {
 	*x = Constraint{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[13]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1991,7 @@ func (x *Constraint) String() string {
 func (*Constraint) ProtoMessage() {}
 
 func (x *Constraint) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[13]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +2004,7 @@ func (x *Constraint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Constraint.ProtoReflect.Descriptor instead.
 func (*Constraint) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{13}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Constraint) GetKey() string {
@@ -1413,7 +2041,7 @@ type Preference struct {
 
 func (x *Preference) Reset() {
 	*x = Preference{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[14]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +2053,7 @@ func (x *Preference) String() string {
 func (*Preference) ProtoMessage() {}
 
 func (x *Preference) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[14]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +2066,7 @@ func (x *Preference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preference.ProtoReflect.Descriptor instead.
 func (*Preference) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{14}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Preference) GetConstraint() *Constraint {
@@ -1472,7 +2100,7 @@ type Affinity struct {
 
 func (x *Affinity) Reset() {
 	*x = Affinity{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[15]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +2112,7 @@ func (x *Affinity) String() string {
 func (*Affinity) ProtoMessage() {}
 
 func (x *Affinity) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[15]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +2125,7 @@ func (x *Affinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
 func (*Affinity) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{15}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Affinity) GetSelector() map[string]string {
@@ -1541,7 +2169,7 @@ type Spread struct {
 
 func (x *Spread) Reset() {
 	*x = Spread{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[16]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +2181,7 @@ func (x *Spread) String() string {
 func (*Spread) ProtoMessage() {}
 
 func (x *Spread) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[16]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +2194,7 @@ func (x *Spread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spread.ProtoReflect.Descriptor instead.
 func (*Spread) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{16}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Spread) GetTopology() string {
@@ -1630,7 +2258,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[17]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1642,7 +2270,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[17]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1655,7 +2283,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{17}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Job) GetOrder() uint64 {
@@ -1804,7 +2432,7 @@ type GangLife struct {
 
 func (x *GangLife) Reset() {
 	*x = GangLife{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[18]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +2444,7 @@ func (x *GangLife) String() string {
 func (*GangLife) ProtoMessage() {}
 
 func (x *GangLife) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[18]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +2457,7 @@ func (x *GangLife) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangLife.ProtoReflect.Descriptor instead.
 func (*GangLife) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{18}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GangLife) GetGeneration() uint32 {
@@ -1897,7 +2525,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[19]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1909,7 +2537,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[19]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,7 +2550,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{19}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Task) GetGeneration() uint32 {
@@ -2103,7 +2731,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[20]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2115,7 +2743,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[20]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2128,7 +2756,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{20}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Run) GetGeneration() uint32 {
@@ -2243,7 +2871,7 @@ type Host struct {
 
 func (x *Host) Reset() {
 	*x = Host{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[21]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2883,7 @@ func (x *Host) String() string {
 func (*Host) ProtoMessage() {}
 
 func (x *Host) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[21]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2896,7 @@ func (x *Host) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Host.ProtoReflect.Descriptor instead.
 func (*Host) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{21}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Host) GetCluster() string {
@@ -2375,7 +3003,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[22]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2387,7 +3015,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[22]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2400,7 +3028,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{22}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Device) GetModel() string {
@@ -2438,7 +3066,7 @@ type Idempotency struct {
 
 func (x *Idempotency) Reset() {
 	*x = Idempotency{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[23]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2450,7 +3078,7 @@ func (x *Idempotency) String() string {
 func (*Idempotency) ProtoMessage() {}
 
 func (x *Idempotency) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[23]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2463,7 +3091,7 @@ func (x *Idempotency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Idempotency.ProtoReflect.Descriptor instead.
 func (*Idempotency) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{23}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Idempotency) GetPrincipal() string {
@@ -2519,7 +3147,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[24]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +3159,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[24]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +3172,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{24}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Changes) GetChanges() []*Change {
@@ -2601,7 +3229,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[25]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2613,7 +3241,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[25]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2626,7 +3254,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{25}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Change) GetKind() uint32 {
@@ -2775,7 +3403,7 @@ type Seconds struct {
 
 func (x *Seconds) Reset() {
 	*x = Seconds{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[26]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2787,7 +3415,7 @@ func (x *Seconds) String() string {
 func (*Seconds) ProtoMessage() {}
 
 func (x *Seconds) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[26]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2800,7 +3428,7 @@ func (x *Seconds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Seconds.ProtoReflect.Descriptor instead.
 func (*Seconds) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{26}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Seconds) GetWhole() []int64 {
@@ -2832,7 +3460,7 @@ type Account struct {
 
 func (x *Account) Reset() {
 	*x = Account{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[27]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2844,7 +3472,7 @@ func (x *Account) String() string {
 func (*Account) ProtoMessage() {}
 
 func (x *Account) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[27]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,7 +3485,7 @@ func (x *Account) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Account.ProtoReflect.Descriptor instead.
 func (*Account) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{27}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Account) GetOwner() string {
@@ -2904,7 +3532,7 @@ type Balance struct {
 
 func (x *Balance) Reset() {
 	*x = Balance{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[28]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2916,7 +3544,7 @@ func (x *Balance) String() string {
 func (*Balance) ProtoMessage() {}
 
 func (x *Balance) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[28]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2929,7 +3557,7 @@ func (x *Balance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Balance.ProtoReflect.Descriptor instead.
 func (*Balance) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{28}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Balance) GetSince() int64 {
@@ -3008,7 +3636,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[29]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3020,7 +3648,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[29]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3033,7 +3661,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{29}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Sample) GetPath() string {
@@ -3112,7 +3740,7 @@ type OwnerReading struct {
 
 func (x *OwnerReading) Reset() {
 	*x = OwnerReading{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[30]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3124,7 +3752,7 @@ func (x *OwnerReading) String() string {
 func (*OwnerReading) ProtoMessage() {}
 
 func (x *OwnerReading) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[30]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3137,7 +3765,7 @@ func (x *OwnerReading) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerReading.ProtoReflect.Descriptor instead.
 func (*OwnerReading) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{30}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OwnerReading) GetOwner() string {
@@ -3177,7 +3805,7 @@ type Rules struct {
 
 func (x *Rules) Reset() {
 	*x = Rules{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[31]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3189,7 +3817,7 @@ func (x *Rules) String() string {
 func (*Rules) ProtoMessage() {}
 
 func (x *Rules) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[31]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3202,7 +3830,7 @@ func (x *Rules) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rules.ProtoReflect.Descriptor instead.
 func (*Rules) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{31}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Rules) GetVersion() uint64 {
@@ -3271,7 +3899,7 @@ type RulesVersion struct {
 
 func (x *RulesVersion) Reset() {
 	*x = RulesVersion{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[32]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3283,7 +3911,7 @@ func (x *RulesVersion) String() string {
 func (*RulesVersion) ProtoMessage() {}
 
 func (x *RulesVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[32]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3296,7 +3924,7 @@ func (x *RulesVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RulesVersion.ProtoReflect.Descriptor instead.
 func (*RulesVersion) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{32}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RulesVersion) GetDigest() []byte {
@@ -3338,7 +3966,7 @@ type Archive struct {
 
 func (x *Archive) Reset() {
 	*x = Archive{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[33]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3978,7 @@ func (x *Archive) String() string {
 func (*Archive) ProtoMessage() {}
 
 func (x *Archive) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[33]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3991,7 @@ func (x *Archive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Archive.ProtoReflect.Descriptor instead.
 func (*Archive) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{33}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Archive) GetArchive() []byte {
@@ -3392,7 +4020,7 @@ type Policies struct {
 
 func (x *Policies) Reset() {
 	*x = Policies{}
-	mi := &file_paceline_record_v1_record_proto_msgTypes[34]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3404,7 +4032,7 @@ func (x *Policies) String() string {
 func (*Policies) ProtoMessage() {}
 
 func (x *Policies) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_record_v1_record_proto_msgTypes[34]
+	mi := &file_paceline_record_v1_record_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3417,7 +4045,7 @@ func (x *Policies) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policies.ProtoReflect.Descriptor instead.
 func (*Policies) Descriptor() ([]byte, []int) {
-	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{34}
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Policies) GetVersion() uint64 {
@@ -3542,7 +4170,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\tGangGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06bounds\x18\x02 \x03(\rR\x06bounds\x12\x19\n" +
-	"\bmin_size\x18\x03 \x01(\rR\aminSize\"\x89\x05\n" +
+	"\bmin_size\x18\x03 \x01(\rR\aminSize\"\xc6\x05\n" +
 	"\bTemplate\x12\x18\n" +
 	"\acommand\x18\x01 \x03(\tR\acommand\x127\n" +
 	"\x03env\x18\x02 \x03(\v2%.paceline.record.v1.Template.EnvEntryR\x03env\x120\n" +
@@ -3557,13 +4185,76 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x12simulated_duration\x18\t \x01(\x03R\x11simulatedDuration\x12.\n" +
 	"\x13simulated_exit_code\x18\n" +
 	" \x01(\x11R\x11simulatedExitCode\x12=\n" +
-	"\x1bsimulated_failure_per_mille\x18\v \x01(\x11R\x18simulatedFailurePerMille\x1a6\n" +
+	"\x1bsimulated_failure_per_mille\x18\v \x01(\x11R\x18simulatedFailurePerMille\x12;\n" +
+	"\texecution\x18\f \x01(\v2\x1d.paceline.record.v1.ExecutionR\texecution\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x03\n" +
+	"\tExecution\x121\n" +
+	"\x04main\x18\x01 \x01(\v2\x1d.paceline.record.v1.ContainerR\x04main\x123\n" +
+	"\x05inits\x18\x02 \x03(\v2\x1d.paceline.record.v1.ContainerR\x05inits\x129\n" +
+	"\bsidecars\x18\x03 \x03(\v2\x1d.paceline.record.v1.ContainerR\bsidecars\x12:\n" +
+	"\tartifacts\x18\x04 \x03(\v2\x1c.paceline.record.v1.ArtifactR\tartifacts\x124\n" +
+	"\avolumes\x18\x05 \x03(\v2\x1a.paceline.record.v1.VolumeR\avolumes\x12\x12\n" +
+	"\x04user\x18\x06 \x01(\tR\x04user\x123\n" +
+	"\x05mesos\x18\a \x01(\v2\x1d.paceline.record.v1.MesosPartR\x05mesos\x12B\n" +
+	"\n" +
+	"kubernetes\x18\b \x01(\v2\".paceline.record.v1.KubernetesPartR\n" +
+	"kubernetes\"\xda\x03\n" +
+	"\tContainer\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05image\x18\x02 \x01(\tR\x05image\x12\x12\n" +
+	"\x04pull\x18\x03 \x01(\rR\x04pull\x12\x18\n" +
+	"\acommand\x18\x04 \x03(\tR\acommand\x128\n" +
+	"\x03env\x18\x05 \x03(\v2&.paceline.record.v1.Container.EnvEntryR\x03env\x12>\n" +
+	"\x05needs\x18\x06 \x03(\v2(.paceline.record.v1.Container.NeedsEntryR\x05needs\x12\x19\n" +
+	"\bwork_dir\x18\a \x01(\tR\aworkDir\x121\n" +
+	"\x06mounts\x18\b \x03(\v2\x19.paceline.record.v1.MountR\x06mounts\x12\x1e\n" +
+	"\n" +
+	"privileged\x18\t \x01(\bR\n" +
+	"privileged\x12\x1b\n" +
+	"\tread_only\x18\n" +
+	" \x01(\bR\breadOnly\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a8\n" +
+	"\n" +
+	"NeedsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"k\n" +
+	"\x05Mount\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x19\n" +
+	"\bsub_path\x18\x03 \x01(\tR\asubPath\x12\x1b\n" +
+	"\tread_only\x18\x04 \x01(\bR\breadOnly\"\x80\x01\n" +
+	"\bArtifact\x12\x10\n" +
+	"\x03uri\x18\x01 \x01(\tR\x03uri\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x18\n" +
+	"\aextract\x18\x03 \x01(\bR\aextract\x12\x1e\n" +
+	"\n" +
+	"executable\x18\x04 \x01(\bR\n" +
+	"executable\x12\x14\n" +
+	"\x05cache\x18\x05 \x01(\bR\x05cache\"\xa0\x01\n" +
+	"\x06Volume\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\thost_path\x18\x02 \x01(\tR\bhostPath\x12\x14\n" +
+	"\x05claim\x18\x03 \x01(\tR\x05claim\x12\x1d\n" +
+	"\n" +
+	"config_map\x18\x04 \x01(\tR\tconfigMap\x12\x16\n" +
+	"\x06secret\x18\x05 \x01(\tR\x06secret\x12\x18\n" +
+	"\ascratch\x18\x06 \x01(\bR\ascratch\"#\n" +
+	"\tMesosPart\x12\x16\n" +
+	"\x06docker\x18\x01 \x01(\bR\x06docker\"\xde\x01\n" +
+	"\x0eKubernetesPart\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12'\n" +
+	"\x0fservice_account\x18\x02 \x01(\tR\x0eserviceAccount\x12!\n" +
+	"\fpull_secrets\x18\x03 \x03(\tR\vpullSecrets\x12%\n" +
+	"\vrun_as_user\x18\x04 \x01(\x03B\x05\xaa\x01\x02\b\x01R\trunAsUser\x12%\n" +
+	"\x0frun_as_non_root\x18\x05 \x01(\bR\frunAsNonRoot\x12\x14\n" +
+	"\x05patch\x18\x06 \x01(\fR\x05patch\"2\n" +
 	"\x04Port\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\rR\x06number\"\x8c\x02\n" +
@@ -3809,100 +4500,120 @@ func file_paceline_record_v1_record_proto_rawDescGZIP() []byte {
 	return file_paceline_record_v1_record_proto_rawDescData
 }
 
-var file_paceline_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_paceline_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_paceline_record_v1_record_proto_goTypes = []any{
-	(*Vector)(nil),       // 0: paceline.record.v1.Vector
-	(*Caller)(nil),       // 1: paceline.record.v1.Caller
-	(*Cell)(nil),         // 2: paceline.record.v1.Cell
-	(*Pool)(nil),         // 3: paceline.record.v1.Pool
-	(*Limit)(nil),        // 4: paceline.record.v1.Limit
-	(*Spec)(nil),         // 5: paceline.record.v1.Spec
-	(*Gang)(nil),         // 6: paceline.record.v1.Gang
-	(*GangGroup)(nil),    // 7: paceline.record.v1.GangGroup
-	(*Template)(nil),     // 8: paceline.record.v1.Template
-	(*Port)(nil),         // 9: paceline.record.v1.Port
-	(*HealthCheck)(nil),  // 10: paceline.record.v1.HealthCheck
-	(*Override)(nil),     // 11: paceline.record.v1.Override
-	(*Placement)(nil),    // 12: paceline.record.v1.Placement
-	(*Constraint)(nil),   // 13: paceline.record.v1.Constraint
-	(*Preference)(nil),   // 14: paceline.record.v1.Preference
-	(*Affinity)(nil),     // 15: paceline.record.v1.Affinity
-	(*Spread)(nil),       // 16: paceline.record.v1.Spread
-	(*Job)(nil),          // 17: paceline.record.v1.Job
-	(*GangLife)(nil),     // 18: paceline.record.v1.GangLife
-	(*Task)(nil),         // 19: paceline.record.v1.Task
-	(*Run)(nil),          // 20: paceline.record.v1.Run
-	(*Host)(nil),         // 21: paceline.record.v1.Host
-	(*Device)(nil),       // 22: paceline.record.v1.Device
-	(*Idempotency)(nil),  // 23: paceline.record.v1.Idempotency
-	(*Changes)(nil),      // 24: paceline.record.v1.Changes
-	(*Change)(nil),       // 25: paceline.record.v1.Change
-	(*Seconds)(nil),      // 26: paceline.record.v1.Seconds
-	(*Account)(nil),      // 27: paceline.record.v1.Account
-	(*Balance)(nil),      // 28: paceline.record.v1.Balance
-	(*Sample)(nil),       // 29: paceline.record.v1.Sample
-	(*OwnerReading)(nil), // 30: paceline.record.v1.OwnerReading
-	(*Rules)(nil),        // 31: paceline.record.v1.Rules
-	(*RulesVersion)(nil), // 32: paceline.record.v1.RulesVersion
-	(*Archive)(nil),      // 33: paceline.record.v1.Archive
-	(*Policies)(nil),     // 34: paceline.record.v1.Policies
-	nil,                  // 35: paceline.record.v1.Spec.LabelsEntry
-	nil,                  // 36: paceline.record.v1.Template.EnvEntry
-	nil,                  // 37: paceline.record.v1.Template.LabelsEntry
-	nil,                  // 38: paceline.record.v1.Override.EnvEntry
-	nil,                  // 39: paceline.record.v1.Override.LabelsEntry
-	nil,                  // 40: paceline.record.v1.Affinity.SelectorEntry
-	nil,                  // 41: paceline.record.v1.Host.AttributesEntry
+	(*Vector)(nil),         // 0: paceline.record.v1.Vector
+	(*Caller)(nil),         // 1: paceline.record.v1.Caller
+	(*Cell)(nil),           // 2: paceline.record.v1.Cell
+	(*Pool)(nil),           // 3: paceline.record.v1.Pool
+	(*Limit)(nil),          // 4: paceline.record.v1.Limit
+	(*Spec)(nil),           // 5: paceline.record.v1.Spec
+	(*Gang)(nil),           // 6: paceline.record.v1.Gang
+	(*GangGroup)(nil),      // 7: paceline.record.v1.GangGroup
+	(*Template)(nil),       // 8: paceline.record.v1.Template
+	(*Execution)(nil),      // 9: paceline.record.v1.Execution
+	(*Container)(nil),      // 10: paceline.record.v1.Container
+	(*Mount)(nil),          // 11: paceline.record.v1.Mount
+	(*Artifact)(nil),       // 12: paceline.record.v1.Artifact
+	(*Volume)(nil),         // 13: paceline.record.v1.Volume
+	(*MesosPart)(nil),      // 14: paceline.record.v1.MesosPart
+	(*KubernetesPart)(nil), // 15: paceline.record.v1.KubernetesPart
+	(*Port)(nil),           // 16: paceline.record.v1.Port
+	(*HealthCheck)(nil),    // 17: paceline.record.v1.HealthCheck
+	(*Override)(nil),       // 18: paceline.record.v1.Override
+	(*Placement)(nil),      // 19: paceline.record.v1.Placement
+	(*Constraint)(nil),     // 20: paceline.record.v1.Constraint
+	(*Preference)(nil),     // 21: paceline.record.v1.Preference
+	(*Affinity)(nil),       // 22: paceline.record.v1.Affinity
+	(*Spread)(nil),         // 23: paceline.record.v1.Spread
+	(*Job)(nil),            // 24: paceline.record.v1.Job
+	(*GangLife)(nil),       // 25: paceline.record.v1.GangLife
+	(*Task)(nil),           // 26: paceline.record.v1.Task
+	(*Run)(nil),            // 27: paceline.record.v1.Run
+	(*Host)(nil),           // 28: paceline.record.v1.Host
+	(*Device)(nil),         // 29: paceline.record.v1.Device
+	(*Idempotency)(nil),    // 30: paceline.record.v1.Idempotency
+	(*Changes)(nil),        // 31: paceline.record.v1.Changes
+	(*Change)(nil),         // 32: paceline.record.v1.Change
+	(*Seconds)(nil),        // 33: paceline.record.v1.Seconds
+	(*Account)(nil),        // 34: paceline.record.v1.Account
+	(*Balance)(nil),        // 35: paceline.record.v1.Balance
+	(*Sample)(nil),         // 36: paceline.record.v1.Sample
+	(*OwnerReading)(nil),   // 37: paceline.record.v1.OwnerReading
+	(*Rules)(nil),          // 38: paceline.record.v1.Rules
+	(*RulesVersion)(nil),   // 39: paceline.record.v1.RulesVersion
+	(*Archive)(nil),        // 40: paceline.record.v1.Archive
+	(*Policies)(nil),       // 41: paceline.record.v1.Policies
+	nil,                    // 42: paceline.record.v1.Spec.LabelsEntry
+	nil,                    // 43: paceline.record.v1.Template.EnvEntry
+	nil,                    // 44: paceline.record.v1.Template.LabelsEntry
+	nil,                    // 45: paceline.record.v1.Container.EnvEntry
+	nil,                    // 46: paceline.record.v1.Container.NeedsEntry
+	nil,                    // 47: paceline.record.v1.Override.EnvEntry
+	nil,                    // 48: paceline.record.v1.Override.LabelsEntry
+	nil,                    // 49: paceline.record.v1.Affinity.SelectorEntry
+	nil,                    // 50: paceline.record.v1.Host.AttributesEntry
 }
 var file_paceline_record_v1_record_proto_depIdxs = []int32{
 	0,  // 0: paceline.record.v1.Pool.reservation:type_name -> paceline.record.v1.Vector
 	4,  // 1: paceline.record.v1.Pool.limits:type_name -> paceline.record.v1.Limit
 	4,  // 2: paceline.record.v1.Pool.user_limits:type_name -> paceline.record.v1.Limit
-	35, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
+	42, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
 	8,  // 4: paceline.record.v1.Spec.template:type_name -> paceline.record.v1.Template
-	11, // 5: paceline.record.v1.Spec.overrides:type_name -> paceline.record.v1.Override
-	12, // 6: paceline.record.v1.Spec.placement:type_name -> paceline.record.v1.Placement
+	18, // 5: paceline.record.v1.Spec.overrides:type_name -> paceline.record.v1.Override
+	19, // 6: paceline.record.v1.Spec.placement:type_name -> paceline.record.v1.Placement
 	6,  // 7: paceline.record.v1.Spec.gangs:type_name -> paceline.record.v1.Gang
 	7,  // 8: paceline.record.v1.Gang.groups:type_name -> paceline.record.v1.GangGroup
-	36, // 9: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
+	43, // 9: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
 	0,  // 10: paceline.record.v1.Template.needs:type_name -> paceline.record.v1.Vector
-	9,  // 11: paceline.record.v1.Template.ports:type_name -> paceline.record.v1.Port
-	10, // 12: paceline.record.v1.Template.health:type_name -> paceline.record.v1.HealthCheck
-	37, // 13: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
-	38, // 14: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
-	0,  // 15: paceline.record.v1.Override.needs:type_name -> paceline.record.v1.Vector
-	39, // 16: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
-	13, // 17: paceline.record.v1.Placement.constraints:type_name -> paceline.record.v1.Constraint
-	14, // 18: paceline.record.v1.Placement.preferences:type_name -> paceline.record.v1.Preference
-	15, // 19: paceline.record.v1.Placement.affinities:type_name -> paceline.record.v1.Affinity
-	16, // 20: paceline.record.v1.Placement.spreads:type_name -> paceline.record.v1.Spread
-	13, // 21: paceline.record.v1.Preference.constraint:type_name -> paceline.record.v1.Constraint
-	40, // 22: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
-	1,  // 23: paceline.record.v1.Job.caller:type_name -> paceline.record.v1.Caller
-	18, // 24: paceline.record.v1.Job.gangs:type_name -> paceline.record.v1.GangLife
-	41, // 25: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
-	0,  // 26: paceline.record.v1.Host.capacity:type_name -> paceline.record.v1.Vector
-	0,  // 27: paceline.record.v1.Host.foreign:type_name -> paceline.record.v1.Vector
-	22, // 28: paceline.record.v1.Host.devices:type_name -> paceline.record.v1.Device
-	25, // 29: paceline.record.v1.Changes.changes:type_name -> paceline.record.v1.Change
-	26, // 30: paceline.record.v1.Account.held:type_name -> paceline.record.v1.Seconds
-	26, // 31: paceline.record.v1.Balance.entitled:type_name -> paceline.record.v1.Seconds
-	26, // 32: paceline.record.v1.Balance.demanded:type_name -> paceline.record.v1.Seconds
-	26, // 33: paceline.record.v1.Balance.deficit:type_name -> paceline.record.v1.Seconds
-	26, // 34: paceline.record.v1.Balance.overage:type_name -> paceline.record.v1.Seconds
-	0,  // 35: paceline.record.v1.Sample.held:type_name -> paceline.record.v1.Vector
-	0,  // 36: paceline.record.v1.Sample.entitled:type_name -> paceline.record.v1.Vector
-	0,  // 37: paceline.record.v1.Sample.demanded:type_name -> paceline.record.v1.Vector
-	0,  // 38: paceline.record.v1.Sample.deficit:type_name -> paceline.record.v1.Vector
-	0,  // 39: paceline.record.v1.Sample.overage:type_name -> paceline.record.v1.Vector
-	30, // 40: paceline.record.v1.Sample.owners:type_name -> paceline.record.v1.OwnerReading
-	0,  // 41: paceline.record.v1.OwnerReading.held:type_name -> paceline.record.v1.Vector
-	32, // 42: paceline.record.v1.Rules.kept:type_name -> paceline.record.v1.RulesVersion
-	43, // [43:43] is the sub-list for method output_type
-	43, // [43:43] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	16, // 11: paceline.record.v1.Template.ports:type_name -> paceline.record.v1.Port
+	17, // 12: paceline.record.v1.Template.health:type_name -> paceline.record.v1.HealthCheck
+	44, // 13: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
+	9,  // 14: paceline.record.v1.Template.execution:type_name -> paceline.record.v1.Execution
+	10, // 15: paceline.record.v1.Execution.main:type_name -> paceline.record.v1.Container
+	10, // 16: paceline.record.v1.Execution.inits:type_name -> paceline.record.v1.Container
+	10, // 17: paceline.record.v1.Execution.sidecars:type_name -> paceline.record.v1.Container
+	12, // 18: paceline.record.v1.Execution.artifacts:type_name -> paceline.record.v1.Artifact
+	13, // 19: paceline.record.v1.Execution.volumes:type_name -> paceline.record.v1.Volume
+	14, // 20: paceline.record.v1.Execution.mesos:type_name -> paceline.record.v1.MesosPart
+	15, // 21: paceline.record.v1.Execution.kubernetes:type_name -> paceline.record.v1.KubernetesPart
+	45, // 22: paceline.record.v1.Container.env:type_name -> paceline.record.v1.Container.EnvEntry
+	46, // 23: paceline.record.v1.Container.needs:type_name -> paceline.record.v1.Container.NeedsEntry
+	11, // 24: paceline.record.v1.Container.mounts:type_name -> paceline.record.v1.Mount
+	47, // 25: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
+	0,  // 26: paceline.record.v1.Override.needs:type_name -> paceline.record.v1.Vector
+	48, // 27: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
+	20, // 28: paceline.record.v1.Placement.constraints:type_name -> paceline.record.v1.Constraint
+	21, // 29: paceline.record.v1.Placement.preferences:type_name -> paceline.record.v1.Preference
+	22, // 30: paceline.record.v1.Placement.affinities:type_name -> paceline.record.v1.Affinity
+	23, // 31: paceline.record.v1.Placement.spreads:type_name -> paceline.record.v1.Spread
+	20, // 32: paceline.record.v1.Preference.constraint:type_name -> paceline.record.v1.Constraint
+	49, // 33: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
+	1,  // 34: paceline.record.v1.Job.caller:type_name -> paceline.record.v1.Caller
+	25, // 35: paceline.record.v1.Job.gangs:type_name -> paceline.record.v1.GangLife
+	50, // 36: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
+	0,  // 37: paceline.record.v1.Host.capacity:type_name -> paceline.record.v1.Vector
+	0,  // 38: paceline.record.v1.Host.foreign:type_name -> paceline.record.v1.Vector
+	29, // 39: paceline.record.v1.Host.devices:type_name -> paceline.record.v1.Device
+	32, // 40: paceline.record.v1.Changes.changes:type_name -> paceline.record.v1.Change
+	33, // 41: paceline.record.v1.Account.held:type_name -> paceline.record.v1.Seconds
+	33, // 42: paceline.record.v1.Balance.entitled:type_name -> paceline.record.v1.Seconds
+	33, // 43: paceline.record.v1.Balance.demanded:type_name -> paceline.record.v1.Seconds
+	33, // 44: paceline.record.v1.Balance.deficit:type_name -> paceline.record.v1.Seconds
+	33, // 45: paceline.record.v1.Balance.overage:type_name -> paceline.record.v1.Seconds
+	0,  // 46: paceline.record.v1.Sample.held:type_name -> paceline.record.v1.Vector
+	0,  // 47: paceline.record.v1.Sample.entitled:type_name -> paceline.record.v1.Vector
+	0,  // 48: paceline.record.v1.Sample.demanded:type_name -> paceline.record.v1.Vector
+	0,  // 49: paceline.record.v1.Sample.deficit:type_name -> paceline.record.v1.Vector
+	0,  // 50: paceline.record.v1.Sample.overage:type_name -> paceline.record.v1.Vector
+	37, // 51: paceline.record.v1.Sample.owners:type_name -> paceline.record.v1.OwnerReading
+	0,  // 52: paceline.record.v1.OwnerReading.held:type_name -> paceline.record.v1.Vector
+	39, // 53: paceline.record.v1.Rules.kept:type_name -> paceline.record.v1.RulesVersion
+	54, // [54:54] is the sub-list for method output_type
+	54, // [54:54] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_paceline_record_v1_record_proto_init() }
@@ -3916,7 +4627,7 @@ func file_paceline_record_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_record_v1_record_proto_rawDesc), len(file_paceline_record_v1_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -663,7 +663,7 @@ func (x *BackoffSpec) GetMaxDelay() *durationpb.Duration {
 // TaskSpec is what one instance runs and needs.
 type TaskSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The program and its arguments, never a shell line. Together at most 128 KiB.
+	// The program and its arguments, never a shell line. Together at most 128 KiB. Default: the entry point of container.image.
 	Command []string `protobuf:"bytes,1,rep,name=command,proto3" json:"command,omitempty"`
 	// Environment variables. Names that start with PACELINE_ are given by Paceline.
 	Env map[string]string `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -676,7 +676,24 @@ type TaskSpec struct {
 	// Labels that affinities of other jobs select by.
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// How a run behaves in a simulated cluster. Real clusters ignore it.
-	Simulation    *Simulation `protobuf:"bytes,7,opt,name=simulation,proto3" json:"simulation,omitempty"`
+	Simulation *Simulation `protobuf:"bytes,7,opt,name=simulation,proto3" json:"simulation,omitempty"`
+	// What the command runs in. Default: its host.
+	Container *ContainerSpec `protobuf:"bytes,8,opt,name=container,proto3" json:"container,omitempty"`
+	// Run one after the other before the others start; each must exit with 0.
+	Inits []*SideContainerSpec `protobuf:"bytes,9,rep,name=inits,proto3" json:"inits,omitempty"`
+	// Run beside the command and are ended when it ends.
+	Sidecars []*SideContainerSpec `protobuf:"bytes,10,rep,name=sidecars,proto3" json:"sidecars,omitempty"`
+	// Fetched into the working directory before anything starts.
+	Artifacts []*ArtifactSpec `protobuf:"bytes,11,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	// What containers mount.
+	Volumes []*VolumeSpec `protobuf:"bytes,12,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// Runs the processes: the name of a user of the hosts. Default: whoever the cluster takes. Kubernetes clusters know users by number, see
+	// kubernetes.run_as_user.
+	User string `protobuf:"bytes,13,opt,name=user,proto3" json:"user,omitempty"`
+	// What Mesos clusters alone know.
+	Mesos *MesosSpec `protobuf:"bytes,14,opt,name=mesos,proto3" json:"mesos,omitempty"`
+	// What Kubernetes clusters alone know.
+	Kubernetes    *KubernetesSpec `protobuf:"bytes,15,opt,name=kubernetes,proto3" json:"kubernetes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -756,6 +773,62 @@ func (x *TaskSpec) GetLabels() map[string]string {
 func (x *TaskSpec) GetSimulation() *Simulation {
 	if x != nil {
 		return x.Simulation
+	}
+	return nil
+}
+
+func (x *TaskSpec) GetContainer() *ContainerSpec {
+	if x != nil {
+		return x.Container
+	}
+	return nil
+}
+
+func (x *TaskSpec) GetInits() []*SideContainerSpec {
+	if x != nil {
+		return x.Inits
+	}
+	return nil
+}
+
+func (x *TaskSpec) GetSidecars() []*SideContainerSpec {
+	if x != nil {
+		return x.Sidecars
+	}
+	return nil
+}
+
+func (x *TaskSpec) GetArtifacts() []*ArtifactSpec {
+	if x != nil {
+		return x.Artifacts
+	}
+	return nil
+}
+
+func (x *TaskSpec) GetVolumes() []*VolumeSpec {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *TaskSpec) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *TaskSpec) GetMesos() *MesosSpec {
+	if x != nil {
+		return x.Mesos
+	}
+	return nil
+}
+
+func (x *TaskSpec) GetKubernetes() *KubernetesSpec {
+	if x != nil {
+		return x.Kubernetes
 	}
 	return nil
 }
@@ -1197,7 +1270,7 @@ var File_paceline_v1_job_spec_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_job_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x1apaceline/v1/job_spec.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a paceline/v1/placement_spec.proto\x1a\x1apaceline/v1/resource.proto\"\xb1\x10\n" +
+	"\x1apaceline/v1/job_spec.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a paceline/v1/container_spec.proto\x1a paceline/v1/placement_spec.proto\x1a\x1apaceline/v1/resource.proto\"\xb1\x10\n" +
 	"\aJobSpec\x12<\n" +
 	"\x04name\x18\x01 \x01(\tB(\xbaH%r#\x18?2\x1f^[a-z0-9]([a-z0-9-]*[a-z0-9])?$R\x04name\x12M\n" +
 	"\x04pool\x18\x02 \x01(\tB9\xbaH6\xd8\x01\x01r1\x18\x80\x042,^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$R\x04pool\x12\x1e\n" +
@@ -1261,7 +1334,7 @@ const file_paceline_v1_job_spec_proto_rawDesc = "" +
 	"\brequired\x18\x02 \x01(\bR\brequired\"\xa5\x01\n" +
 	"\vBackoffSpec\x12N\n" +
 	"\rinitial_delay\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x05*\x00R\finitialDelay\x12F\n" +
-	"\tmax_delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x05*\x00R\bmaxDelay\"\x9a\a\n" +
+	"\tmax_delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x05*\x00R\bmaxDelay\"\xc3\r\n" +
 	"\bTaskSpec\x12+\n" +
 	"\acommand\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\x80 \"\x06r\x04(\x80\x80\bR\acommand\x12\xe1\x01\n" +
 	"\x03env\x18\x02 \x03(\v2\x1e.paceline.v1.TaskSpec.EnvEntryB\xae\x01\xbaH\xaa\x01\xba\x01x\n" +
@@ -1274,14 +1347,27 @@ const file_paceline_v1_job_spec_proto_rawDesc = "" +
 	"\x06labels\x18\x06 \x03(\v2!.paceline.v1.TaskSpec.LabelsEntryBC\xbaH@\x9a\x01=\x10@\"2r0\x18\x80\x012+^[a-zA-Z0-9]([a-zA-Z0-9._/-]*[a-zA-Z0-9])?$*\x05r\x03(\x80\x02R\x06labels\x127\n" +
 	"\n" +
 	"simulation\x18\a \x01(\v2\x17.paceline.v1.SimulationR\n" +
-	"simulation\x1a6\n" +
+	"simulation\x128\n" +
+	"\tcontainer\x18\b \x01(\v2\x1a.paceline.v1.ContainerSpecR\tcontainer\x12>\n" +
+	"\x05inits\x18\t \x03(\v2\x1e.paceline.v1.SideContainerSpecB\b\xbaH\x05\x92\x01\x02\x10\x10R\x05inits\x12D\n" +
+	"\bsidecars\x18\n" +
+	" \x03(\v2\x1e.paceline.v1.SideContainerSpecB\b\xbaH\x05\x92\x01\x02\x10\x10R\bsidecars\x12A\n" +
+	"\tartifacts\x18\v \x03(\v2\x19.paceline.v1.ArtifactSpecB\b\xbaH\x05\x92\x01\x02\x10@R\tartifacts\x12\x9f\x01\n" +
+	"\avolumes\x18\f \x03(\v2\x17.paceline.v1.VolumeSpecBl\xbaHi\xba\x01a\n" +
+	"\x18task_spec.volumes_unique\x12'two volumes must not have the same name\x1a\x1cthis.map(v, v.name).unique()\x92\x01\x02\x10 R\avolumes\x12\xb3\x01\n" +
+	"\x04user\x18\r \x01(\tB\x9e\x01\xbaH\x9a\x01\xba\x01\x92\x01\n" +
+	"\x0etask_spec.user\x12Nmust be the name of a user: letters, digits, and . _ - which do not come first\x1a0this.matches('^([A-Za-z0-9_][A-Za-z0-9._-]*)?$')r\x02\x18?R\x04user\x12,\n" +
+	"\x05mesos\x18\x0e \x01(\v2\x16.paceline.v1.MesosSpecR\x05mesos\x12;\n" +
+	"\n" +
+	"kubernetes\x18\x0f \x01(\v2\x1b.paceline.v1.KubernetesSpecR\n" +
+	"kubernetes\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\x90\x01\xbaH\x8c\x01\x1a\x89\x01\n" +
-	"\x11task_spec.command\x12Dcommand is required unless simulation says what a simulated run does\x1a.size(this.command) > 0 || has(this.simulation)\"\xf1\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xf3\x01\xbaH\xef\x01\x1a\xec\x01\n" +
+	"\x11task_spec.command\x12\x84\x01command is required unless container.image names an image, whose entry point runs then, or simulation says what a simulated run does\x1aPsize(this.command) > 0 || has(this.simulation) || size(this.container.image) > 0\"\xf1\x06\n" +
 	"\bOverride\x12P\n" +
 	"\tinstances\x18\x01 \x01(\tB2\xbaH/r-\x10\x01\x18\x80 2&^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$R\tinstances\x12+\n" +
 	"\acommand\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\x80 \"\x06r\x04(\x80\x80\bR\acommand\x12\xe1\x01\n" +
@@ -1358,7 +1444,13 @@ var file_paceline_v1_job_spec_proto_goTypes = []any{
 	(*PlacementSpec)(nil),       // 20: paceline.v1.PlacementSpec
 	(*durationpb.Duration)(nil), // 21: google.protobuf.Duration
 	(*TaskResources)(nil),       // 22: paceline.v1.TaskResources
-	(*Quantities)(nil),          // 23: paceline.v1.Quantities
+	(*ContainerSpec)(nil),       // 23: paceline.v1.ContainerSpec
+	(*SideContainerSpec)(nil),   // 24: paceline.v1.SideContainerSpec
+	(*ArtifactSpec)(nil),        // 25: paceline.v1.ArtifactSpec
+	(*VolumeSpec)(nil),          // 26: paceline.v1.VolumeSpec
+	(*MesosSpec)(nil),           // 27: paceline.v1.MesosSpec
+	(*KubernetesSpec)(nil),      // 28: paceline.v1.KubernetesSpec
+	(*Quantities)(nil),          // 29: paceline.v1.Quantities
 }
 var file_paceline_v1_job_spec_proto_depIdxs = []int32{
 	15, // 0: paceline.v1.JobSpec.labels:type_name -> paceline.v1.JobSpec.LabelsEntry
@@ -1382,21 +1474,28 @@ var file_paceline_v1_job_spec_proto_depIdxs = []int32{
 	21, // 18: paceline.v1.TaskSpec.kill_grace:type_name -> google.protobuf.Duration
 	17, // 19: paceline.v1.TaskSpec.labels:type_name -> paceline.v1.TaskSpec.LabelsEntry
 	14, // 20: paceline.v1.TaskSpec.simulation:type_name -> paceline.v1.Simulation
-	18, // 21: paceline.v1.Override.env:type_name -> paceline.v1.Override.EnvEntry
-	23, // 22: paceline.v1.Override.resources:type_name -> paceline.v1.Quantities
-	19, // 23: paceline.v1.Override.labels:type_name -> paceline.v1.Override.LabelsEntry
-	11, // 24: paceline.v1.HealthCheck.exec:type_name -> paceline.v1.ExecCheck
-	12, // 25: paceline.v1.HealthCheck.http:type_name -> paceline.v1.HttpCheck
-	13, // 26: paceline.v1.HealthCheck.tcp:type_name -> paceline.v1.TcpCheck
-	21, // 27: paceline.v1.HealthCheck.initial_delay:type_name -> google.protobuf.Duration
-	21, // 28: paceline.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	21, // 29: paceline.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	21, // 30: paceline.v1.Simulation.duration:type_name -> google.protobuf.Duration
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	23, // 21: paceline.v1.TaskSpec.container:type_name -> paceline.v1.ContainerSpec
+	24, // 22: paceline.v1.TaskSpec.inits:type_name -> paceline.v1.SideContainerSpec
+	24, // 23: paceline.v1.TaskSpec.sidecars:type_name -> paceline.v1.SideContainerSpec
+	25, // 24: paceline.v1.TaskSpec.artifacts:type_name -> paceline.v1.ArtifactSpec
+	26, // 25: paceline.v1.TaskSpec.volumes:type_name -> paceline.v1.VolumeSpec
+	27, // 26: paceline.v1.TaskSpec.mesos:type_name -> paceline.v1.MesosSpec
+	28, // 27: paceline.v1.TaskSpec.kubernetes:type_name -> paceline.v1.KubernetesSpec
+	18, // 28: paceline.v1.Override.env:type_name -> paceline.v1.Override.EnvEntry
+	29, // 29: paceline.v1.Override.resources:type_name -> paceline.v1.Quantities
+	19, // 30: paceline.v1.Override.labels:type_name -> paceline.v1.Override.LabelsEntry
+	11, // 31: paceline.v1.HealthCheck.exec:type_name -> paceline.v1.ExecCheck
+	12, // 32: paceline.v1.HealthCheck.http:type_name -> paceline.v1.HttpCheck
+	13, // 33: paceline.v1.HealthCheck.tcp:type_name -> paceline.v1.TcpCheck
+	21, // 34: paceline.v1.HealthCheck.initial_delay:type_name -> google.protobuf.Duration
+	21, // 35: paceline.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	21, // 36: paceline.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	21, // 37: paceline.v1.Simulation.duration:type_name -> google.protobuf.Duration
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_job_spec_proto_init() }
@@ -1404,6 +1503,7 @@ func file_paceline_v1_job_spec_proto_init() {
 	if File_paceline_v1_job_spec_proto != nil {
 		return
 	}
+	file_paceline_v1_container_spec_proto_init()
 	file_paceline_v1_placement_spec_proto_init()
 	file_paceline_v1_resource_proto_init()
 	file_paceline_v1_job_spec_proto_msgTypes[0].OneofWrappers = []any{
