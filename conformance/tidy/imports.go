@@ -69,7 +69,7 @@ var packageRules = []packageRule{
 	{"hostmanagers/shard", []string{"core/..."}, "runs any driver; knows none by name"},
 	{"hostmanagers/local", []string{"core/driver", "core/execution", "core/resource", "core/workload", "core/telemetry", "hostmanagers/local/..."}, "a driver knows the contract, not the scheduler"},
 	{"hostmanagers/local/runner/...", []string{"core/driver", "core/execution", "core/resource", "core/workload", "hostmanagers/local/runner/..."}, "runs processes for every emulated cluster"},
-	{"hostmanagers/simulated", []string{"core/driver", "core/resource", "core/workload", "core/telemetry"}, "a driver knows the contract, not the scheduler or other drivers"},
+	{"hostmanagers/simulated", []string{"core/driver", "core/execution", "core/resource", "core/workload", "core/telemetry"}, "a driver knows the contract, not the scheduler or other drivers"},
 	{"hostmanagers/mesos", []string{"core/driver", "core/execution", "core/resource", "core/workload", "core/telemetry", "hostmanagers/mesos/master", "hostmanagers/mesos/framework"}, "a driver knows the contract, not the scheduler or other drivers"},
 	{"hostmanagers/mesos/master", []string{"core/telemetry", "hostmanagers/mesos/recordio"}, "keeps a subscription up, whatever is said over it"},
 	{"hostmanagers/mesos/framework", []string{"core/driver", "core/execution", "core/resource", "core/workload"}, "a pure machine between a shard and a master"},

@@ -142,6 +142,15 @@ func Features() []Feature {
 // IsFeature reports whether an attribute of hosts is a feature.
 func IsFeature(attribute string) bool { return strings.HasPrefix(attribute, "can/") }
 
+var featureWords = map[Feature]string{
+	FeatureCommand: "commands", FeatureImage: "container images", FeatureContainers: "several containers in a task", FeatureArtifact: "artifacts",
+	FeatureVolume: "host paths and scratch volumes", FeatureClaim: "claims, config maps and secrets", FeaturePrivileged: "privileged containers",
+	FeatureUser: "users by name", FeatureMesos: "what is Mesos' alone", FeatureKubernetes: "what is Kubernetes' alone",
+}
+
+// Words names what a host with the feature takes, for people.
+func (f Feature) Words() string { return featureWords[f] }
+
 // WithFeatures returns attributes with those features added, and with the word that there is no FeatureCommand when it is not among them.
 func WithFeatures(attributes map[string]string, features ...Feature) map[string]string {
 	all := make(map[string]string, len(attributes)+len(features)+1)

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
@@ -38,6 +39,12 @@ func drawHost(t *rapid.T, n int) host.Host {
 		if v := rapid.SampledFrom([]string{"", "1", "2", "3"}).Draw(t, key); v != "" {
 			h.Attributes[key] = v
 		}
+	}
+	switch {
+	case often(t, 1, "images"):
+		h.Attributes = execution.WithFeatures(h.Attributes, execution.FeatureImage, execution.FeatureContainers)
+	case often(t, 2, "all features"):
+		h.Attributes = execution.WithFeatures(h.Attributes, execution.Features()...)
 	}
 	for _, k := range []resource.Kind{resource.CPU, resource.Memory, resource.Disk, resource.FirstNamed} {
 		h.Capacity[k] = rapid.Int64Range(0, 20).Draw(t, "capacity")
@@ -83,6 +90,11 @@ func drawClass(t *rapid.T) *placement.Class {
 	}
 	if len(spec.Template.Ports) == 2 && spec.Template.Ports[0] == spec.Template.Ports[1] {
 		spec.Template.Ports[0].Number = 0
+	}
+	if often(t, 2, "execution") {
+		spec.Template.Execution = rapid.SampledFrom([]*execution.Spec{
+			{User: "ada"}, {Main: execution.Container{Image: "app"}}, {Main: execution.Container{Image: "app"}, Artifacts: []execution.Artifact{{URI: "x"}}},
+		}).Draw(t, "execution is")
 	}
 	p := &spec.Placement
 	p.Strategy = rapid.SampledFrom([]workload.Strategy{"", workload.StrategyBestFit, workload.StrategyPack, workload.StrategySpread}).Draw(t, "strategy")
@@ -441,5 +453,47 @@ func TestClassOfOverride(t *testing.T) {
 	c := placement.NewClass(workload.JobID{}, spec, &workload.Override{Needs: &resource.Vector{5}, Labels: map[string]string{"c": "override"}})
 	if want := map[string]string{"a": "job", "b": "template", "c": "override"}; !maps.Equal(c.Labels, want) || c.Needs != (resource.Vector{5}) {
 		t.Fatalf("labels %v, needs %v", c.Labels, c.Needs)
+	}
+}
+
+// TestFeatures: what a task is made of decides which hosts it may go to, and a mere command is the same class as ever.
+func TestFeatures(t *testing.T) {
+	t.Parallel()
+	table := host.New(&resource.Names{}, maxHosts)
+	for n, attributes := range []map[string]string{
+		{},
+		execution.WithFeatures(nil, execution.FeatureCommand), execution.WithFeatures(nil, execution.FeatureImage),
+		execution.WithFeatures(nil, execution.Features()...),
+	} {
+		if _, err := table.Upsert(host.Host{ID: hostID(n), Name: fmt.Sprint(n), Ready: true, Attributes: attributes}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	image := execution.Container{Image: "app"}
+	for _, c := range []struct {
+		spec *execution.Spec
+		want []string
+	}{
+		{nil, []string{"0", "1", "3"}},
+		{&execution.Spec{}, []string{"1", "3"}},
+		{&execution.Spec{Main: image}, []string{"2", "3"}},
+		{&execution.Spec{Main: image, Sidecars: []execution.Container{image}}, []string{"3"}},
+	} {
+		job := &workload.JobSpec{Template: workload.TaskTemplate{Execution: c.spec}}
+		class := placement.NewClass(workload.JobID{}, job, nil)
+		var got []string
+		for row := range host.Row(table.Rows()) {
+			if class.Matches(table, row) {
+				got = append(got, table.Host(row).Name)
+			}
+		}
+		refused := placement.NewNative().Explain(table, class).Counts[placement.ReasonConstraint]
+		if !slices.Equal(got, c.want) || refused != 4-len(got) {
+			t.Errorf("%+v may go to %v, want %v; %d are refused", c.spec, got, c.want, refused)
+		}
+	}
+	before := placement.NewClass(workload.JobID{}, &workload.JobSpec{Kind: workload.Batch}, nil)
+	if got := fmt.Sprintf("%x", uint64(before.ID)); got != "9efd96113c1307ab" {
+		t.Errorf("the class of a mere command has become %s", got)
 	}
 }

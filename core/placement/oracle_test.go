@@ -130,6 +130,10 @@ func (h *oracleHost) matches(c *placement.Class) bool {
 			return false
 		}
 	}
+	if !slices.ContainsFunc(c.Placement.Constraints, func(k workload.Constraint) bool { return k.Key == "can/image" || k.Key == "can/command" }) &&
+		h.Attributes["can/command"] == "no" {
+		return false
+	}
 	return c.Placement.HostPool == "" || c.Placement.HostPool == h.Pool
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/scheduler"
@@ -21,6 +22,7 @@ type slowDisk struct {
 	out     shard.Output
 	waiting []scheduler.Effect // for durability
 	token   driver.Token
+	last    driver.Launch
 }
 
 const slowDiskStart = int64(time.Hour)
@@ -39,6 +41,7 @@ func newSlowDisk(t *testing.T, hosts int) *slowDisk {
 	for n := range hosts {
 		inventory.Hosts = append(inventory.Hosts, driver.Host{
 			Name: fmt.Sprintf("host-%d", n), Capacity: map[string]int64{"cpu_milli": 64_000, "memory_mib": 256 << 10}, Ready: true,
+			Attributes: execution.WithFeatures(nil, execution.Features()...),
 		})
 	}
 	c.shard.Handle(slowDiskStart, shard.InventoryArrived{Inventory: inventory}, &c.out)
@@ -87,7 +90,7 @@ func (c *slowDisk) tell(e scheduler.Effect) (events []scheduler.Event) {
 			}
 			var statuses []driver.Status
 			for _, l := range launch.Launches {
-				c.token++
+				c.token, c.last = c.token+1, l
 				statuses = append(statuses, driver.Status{Run: l.Run, Token: c.token, State: workload.RunRunning, Healthy: true, Host: l.Host})
 			}
 			inbox = append(inbox, shard.StatusesArrived{Statuses: statuses})
@@ -126,5 +129,22 @@ func TestPlacementKeepsThePaceOfCommits(t *testing.T) {
 			t.Fatalf("stuck at %d of %d running: %v", now, instances, c.job(id).ByState)
 		}
 		running = now
+	}
+}
+
+// TestLaunchSaysHowTasksRun: what a job says of its containers reaches the cluster, and that it may be ended at any time.
+func TestLaunchSaysHowTasksRun(t *testing.T) {
+	t.Parallel()
+	c := newSlowDisk(t, 1)
+	how := &execution.Spec{Main: execution.Container{Image: "app"}, User: "ada"}
+	c.step(scheduler.Call{Token: 1, Command: scheduler.SubmitJob{ID: workload.JobID{1}, SpecBytes: 200, Spec: &workload.JobSpec{
+		Name: "a", Pool: respool.DefaultID, Owner: "alice", Kind: workload.Batch, Instances: 1, Preemptible: true,
+		Template: workload.TaskTemplate{Execution: how, Needs: resource.Vector{resource.CPU: 1000}},
+	}}})
+	for range 3 {
+		c.durable()
+	}
+	if c.last.Execution != how || c.last.Revocable || len(c.last.Command) > 0 {
+		t.Errorf("launched: %+v", c.last)
 	}
 }

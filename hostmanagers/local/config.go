@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner/shim"
 )
@@ -133,7 +134,7 @@ func (c *Config) hosts(why string) ([]driver.Host, error) {
 		maps.Copy(attributes, c.Attributes)
 		first := int(c.Ports.First) + i*ports
 		hosts[i] = driver.Host{
-			Name: c.NamePrefix + strconv.Itoa(i), Attributes: attributes, Pool: c.Pool, Capacity: maps.Clone(capacity), Devices: c.Devices,
+			Name: c.NamePrefix + strconv.Itoa(i), Attributes: execution.WithFeatures(attributes, execution.FeatureCommand), Pool: c.Pool, Capacity: maps.Clone(capacity), Devices: c.Devices,
 			Ports: []driver.PortRange{{First: uint16(first), Last: uint16(first + ports - 1)}}, Ready: true, Message: message,
 		}
 	}

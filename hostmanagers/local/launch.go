@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner"
@@ -23,6 +24,8 @@ type owner struct {
 	Ports     []driver.AssignedPort `json:"ports,omitempty"`
 	Health    *workload.HealthCheck `json:"health,omitempty"`
 	KillGrace time.Duration         `json:"kill_grace"`
+	// Cannot names what the run asks for and this cluster does not do. "": nothing.
+	Cannot string `json:"cannot,omitempty"`
 }
 
 func ownerOf(spec *shim.Spec) (owner, error) {
@@ -38,18 +41,32 @@ const basePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // spec translates a launch into a process.
 func (d *Driver) spec(l *driver.Launch) (runner.Spec, error) {
-	raw, err := json.Marshal(owner{Host: l.Host, Ports: l.Ports, Health: l.Health, KillGrace: l.KillGrace})
+	raw, err := json.Marshal(owner{Host: l.Host, Ports: l.Ports, Health: l.Health, KillGrace: l.KillGrace, Cannot: cannot(l.Execution)})
 	if err != nil {
 		return runner.Spec{}, fmt.Errorf("launch run %s: %w", l.Run, err)
 	}
-	names := new(resource.Names)
+	names, command := new(resource.Names), l.Command
+	if len(command) == 0 && l.Execution.HasImage() { // it is refused before it starts
+		command = []string{l.Execution.Main.Image}
+	}
 	return runner.Spec{
-		ID: l.Run.String(), Command: l.Command, Env: d.environment(l), Owner: raw,
+		ID: l.Run.String(), Command: command, Env: d.environment(l), Owner: raw,
 		Limits: runner.Limits{
 			MemoryBytes: l.Needs[names.Name(resource.Memory)] << 20,
 			CPUMilli:    l.Needs[names.Name(resource.CPU)],
 		},
 	}, nil
+}
+
+// cannot names what a run asks for beyond a command. Placement sends no such run here; whoever does is told.
+func cannot(e *execution.Spec) string {
+	var names []string
+	for _, f := range e.Asks() {
+		if f != execution.FeatureCommand {
+			names = append(names, string(f))
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // environment is the whole environment of a task: a plain base, what Paceline tells it, and over both what the job sets. Only the
@@ -104,6 +121,9 @@ func (d *Driver) admit(spec *shim.Spec) error {
 	o, err := ownerOf(spec)
 	if err != nil {
 		return err
+	}
+	if o.Cannot != "" {
+		return fmt.Errorf("local hosts run commands only, and it asks for %s", o.Cannot)
 	}
 	if _, ok := d.hostIndex[o.Host]; !ok {
 		return fmt.Errorf("there is no host %.80q: it was configured away, or is another cluster's", o.Host)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/hostmanagers/local"
 )
@@ -181,6 +182,8 @@ func TestWhatTheMachineRefuses(t *testing.T) {
 	}{
 		{driver.Launch{Ports: []driver.AssignedPort{{Name: "p", Number: port}}}, workload.ReasonPortTaken},
 		{driver.Launch{Host: "elsewhere"}, workload.ReasonLaunchFailed},
+		{driver.Launch{Execution: &execution.Spec{Main: execution.Container{Image: "app"}}}, workload.ReasonLaunchFailed},
+		{driver.Launch{Execution: &execution.Spec{User: "nobody"}}, workload.ReasonLaunchFailed},
 	} {
 		c.launch.Command, c.launch.Run = []string{"true"}, runID(i+1)
 		l := d.launch(c.launch)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
@@ -91,8 +92,16 @@ func New(cfg Config) (*Cluster, error) {
 	if !cfg.Virtual {
 		c.now = cfg.Now().UnixNano()
 	}
+	shared := map[string]map[string]string{} // hosts that say the same have one map, which nobody writes to
 	for i := range cfg.Hosts {
 		h := cfg.Hosts[i]
+		if len(cfg.Features) > 0 {
+			key := fmt.Sprint(h.Attributes) // sorted
+			if shared[key] == nil {
+				shared[key] = execution.WithFeatures(h.Attributes, cfg.Features...)
+			}
+			h.Attributes = shared[key]
+		}
 		if h.Name == "" || c.byName[h.Name] != nil {
 			return nil, fmt.Errorf("simulated: host %d has no name, or the same name as another: %q", i, h.Name)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/execution"
 )
 
 // The bounds of a cluster.
@@ -24,6 +25,9 @@ const (
 type Config struct {
 	// Hosts are the machines: from ReadInventory, Generate or by hand. At most MaxHosts, with distinct names.
 	Hosts []driver.Host
+	// Features is what every host says that it can do, beyond the attributes that it has. Default: nothing is said, so that they are sent mere
+	// commands only.
+	Features []execution.Feature
 	// Seed decides everything that happens by chance.
 	Seed uint64
 	// Virtual makes time move by Advance alone, from Origin on. Default: wall time.

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/paceline-sched/paceline/core/api/spec"
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/workload"
@@ -106,9 +107,78 @@ overrides:
 	}
 }
 
+const contained = `
+name: a
+batch: {}
+task:
+  container: {image: "registry.example.com/app:1", pull: always, read_only: true, work_dir: /srv, mounts: [{volume: data, path: /data, sub_path: a/b, read_only: true}]}
+  inits: [{name: fetch, image: tools, command: [fetch], env: {A: b}, resources: {memory_mib: 64}}]
+  sidecars: [{name: proxy, image: proxy, privileged: true, resources: {cpu_milli: 50}}]
+  resources: {cpu_milli: 100, memory_mib: 64}
+  artifacts: [{uri: "https://example.com/m.tgz", path: m, extract: true, cache: true}]
+  volumes: [{name: data, claim: store}, {name: tmp, scratch: {}}, {name: etc, host_path: /etc}, {name: conf, config_map: c}, {name: key, secret: s}]
+  mesos: {containerizer: docker}
+  kubernetes: {namespace: prod, service_account: robot, pull_secrets: [r], run_as_user: 7, run_as_non_root: true, pod_patch: {spec: {dnsPolicy: None, priority_: [1, 2.5, null]}}}
+`
+
+// TestExecution: what a task runs in is read whole, and written back as it was said.
+func TestExecution(t *testing.T) {
+	in := parseJob(t, contained)
+	if err := protovalidate.Validate(in); err != nil {
+		t.Fatal(err)
+	}
+	job, err := spec.ToJob(in, scope(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := int64(7)
+	want := &execution.Spec{
+		Main: execution.Container{
+			Image: "registry.example.com/app:1", Pull: execution.PullAlways, WorkDir: "/srv", ReadOnly: true,
+			Mounts: []execution.Mount{{Volume: "data", Path: "/data", SubPath: "a/b", ReadOnly: true}},
+		},
+		Inits: []execution.Container{{
+			Name: "fetch", Image: "tools", Command: []string{"fetch"}, Env: map[string]string{"A": "b"}, Needs: map[string]int64{"memory_mib": 64},
+		}},
+		Sidecars:  []execution.Container{{Name: "proxy", Image: "proxy", Privileged: true, Needs: map[string]int64{"cpu_milli": 50}}},
+		Artifacts: []execution.Artifact{{URI: "https://example.com/m.tgz", Path: "m", Extract: true, Cache: true}},
+		Volumes: []execution.Volume{
+			{Name: "data", Claim: "store"}, {Name: "tmp", Scratch: true}, {Name: "etc", HostPath: "/etc"}, {Name: "conf", ConfigMap: "c"}, {Name: "key", Secret: "s"},
+		},
+		Mesos: &execution.Mesos{Docker: true},
+		Kubernetes: &execution.Kubernetes{
+			Namespace: "prod", ServiceAccount: "robot", PullSecrets: []string{"r"}, RunAsUser: &user, RunAsNonRoot: true,
+			Patch: []byte(`{"spec":{"dnsPolicy":"None","priority_":[1,2.5,null]}}`),
+		},
+	}
+	if !reflect.DeepEqual(job.Template.Execution, want) {
+		t.Errorf("got  %+v\nwant %+v", job.Template.Execution, want)
+	}
+	checkRoundTrip(t, job)
+	again, err := spec.ToJob(spec.FromJob(job, "/default", names(t)), scope(t))
+	if err != nil || !reflect.DeepEqual(again, job) {
+		t.Errorf("written back, it is read as %+v, %v", again, err)
+	}
+	if bare, err := spec.ToJob(parseJob(t, "name: a\nbatch: {}\ntask: {command: [x], container: {}}"), scope(t)); err != nil || bare.Template.Execution != nil {
+		t.Errorf("a container of nothing is %+v, %v", bare, err)
+	}
+}
+
+// sides is a list of so many containers.
+func sides(n int) string {
+	var list []string
+	for i := range n {
+		list = append(list, fmt.Sprintf("{name: s%d, image: x}", i))
+	}
+	return strings.Join(list, ", ")
+}
+
 // TestBadJobs is the table of what the conversion refuses beyond the rules in the protos.
 func TestBadJobs(t *testing.T) {
 	job := func(rest string) string { return "name: a\nbatch: {}\ninstances: 10\ntask: {command: [x]}\n" + rest }
+	task := func(rest string) string {
+		return "name: a\nbatch: {}\ninstances: 10\ntask: {command: [x], " + rest + "}\n"
+	}
 	cases := []struct{ name, yaml, field, says string }{
 		{"long command", "name: a\nbatch: {}\ntask: {command: [sh, '" + strings.Repeat("x", 128<<10) + "']}", "spec.task.command", "put long input in a file"},
 		{"very long command", "name: a\nbatch: {}\ntask: {command: [sh, '" + strings.Repeat("x", 2<<20) + "']}", "spec", "at most 524288"},
@@ -143,6 +213,31 @@ func TestBadJobs(t *testing.T) {
 		{
 			"narrow window", "name: a\nbatch: {max_running: 2}\ninstances: 10\ntask: {command: [x]}\ngang: {groups: [{name: a, instances: '0-3', min_size: 3}]}",
 			"spec.batch.max_running", "the 3 members that gang a",
+		},
+		{"mount of nothing", task("container: {image: a, mounts: [{volume: v, path: /v}]}"), "spec.task.container.mounts[0].volume", `"v" is not among the volumes`},
+		{"volume of nothing", task("volumes: [{name: v}]"), "spec.task.volumes[0]", "for example scratch: {}"},
+		{"volume twice", task("volumes: [{name: v, scratch: {}}, {name: v, claim: c}]"), "spec.task.volumes[1].name", "another volume's"},
+		{"side of a name", task("inits: [{name: a, image: x}], sidecars: [{name: a, image: x}]"), "spec.task.sidecars[0].name", "is the name of spec.task.inits[0] too"},
+		{"main twice", task("inits: [{name: main, image: x}]"), "spec.task.inits[0].name", "the container of the task's command"},
+		{"side of nothing", task("sidecars: [{name: a}]"), "spec.task.sidecars[0].command", "entry point"},
+		{"pull of nothing", task("container: {pull: always}"), "spec.task.container", "need an image"},
+		{"pull sometimes", task("container: {image: a, pull: sometimes}"), "spec.task.container.pull", "missing, always or never"},
+		{"greedy sidecars", task("resources: {cpu_milli: 9}, sidecars: [{name: a, image: x, resources: {cpu_milli: 5}}, {name: b, image: x, resources: {cpu_milli: 5}}]"), "spec.task.resources", "10 of cpu_milli, more than the 9"},
+		{"greedy init", task("sidecars: [], inits: [{name: a, image: x, resources: {memory_mib: 5}}]"), "spec.task.resources", "the init a has 5 of memory_mib"},
+		{"sidecar with devices", task("resources: {gpu_milli: 1000}, sidecars: [{name: a, image: x, resources: {gpu_milli: 1000}}]"), "spec.task.sidecars[0].resources", "gpu_milli goes to the task's command"},
+		{"too many sidecars", task("sidecars: [" + sides(17) + "]"), "spec.task.sidecars", "at most 16"},
+		{"containerizer", task("mesos: {containerizer: rkt}"), "spec.task.mesos.containerizer", "mesos or docker"},
+		{"pod without image", task("kubernetes: {}"), "spec.task.container.image", "run images only"},
+		{"pod of a user", task("kubernetes: {}, user: ada, container: {image: a}"), "spec.task.user", "run_as_user"},
+		{"root and not", task("container: {image: a}, kubernetes: {run_as_user: 0, run_as_non_root: true}"), "spec.task.kubernetes.run_as_user", "forbids"},
+		{"patched node", task("container: {image: a}, kubernetes: {pod_patch: {spec: {nodeName: n}}}"), "spec.task.kubernetes.pod_patch.spec.nodeName", "leave it out"},
+		{"patched status", task("container: {image: a}, kubernetes: {pod_patch: {status: {}}}"), "spec.task.kubernetes.pod_patch", "metadata and spec"},
+		{"large patch", task("container: {image: a}, kubernetes: {pod_patch: {spec: {x: " + strings.Repeat("y", 64<<10) + "}}}"), "spec.task.kubernetes.pod_patch", "at most 65536"},
+		{"image with a line", task(`container: {image: "a\nb"}`), "spec.task.container.image", "control characters"},
+		{"feature by hand", job("placement: {constraints: [{key: can/image, exists: true}]}"), "spec.placement.constraints[0].key", "follows from what the task is made of"},
+		{
+			"greedy sidecar of an override", task("resources: {cpu_milli: 9}, sidecars: [{name: a, image: x, resources: {cpu_milli: 9}}]") + "overrides: [{instances: '3', resources: {cpu_milli: 8}}]",
+			"spec.overrides[0].resources", "more than the 8",
 		},
 		{"no such instances", job("overrides: [{instances: '99999999999999999999'}]"), "spec.overrides[0].instances", "out of range"},
 	}
@@ -429,6 +524,7 @@ func FuzzJobYAML(f *testing.F) {
 	f.Add("name: a\nbatch: {}\ntask: {command: [x]}")
 	f.Add("name: a\nservice: {}\ninstances: 9\ntask: {command: [x], resources: {ports: [{name: w}]}, health_check: {http: {port: w}}}\noverrides: [{instances: '0-3,7', env: {A: b}}]")
 	f.Add("name: a\ndaemon:\ntask: {simulation: {}}\nplacement: {constraints: [{key: a, less_than: -1}], affinities: [{selector: {a: b}}]}")
+	f.Add(contained)
 	f.Add("name: a\nbatch: {deadline: 1s}\nbackoff: {initial_delay: -1s}\ntask: {}\noverrides: [{}, {instances: '4194303-0'}]")
 	f.Fuzz(func(t *testing.T, yaml string) {
 		in := &pacelinev1.JobSpec{}

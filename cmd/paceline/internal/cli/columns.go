@@ -111,7 +111,7 @@ func hostColumns(now time.Time) output.Columns[*pacelinev1.Host] {
 			{Header: "POOL", Value: func(h host) string { return output.OrDash(h.GetHostPool()) }},
 			{Header: "DISK", Wide: true, Value: func(h host) string { return share(h, "disk_mib") }},
 			{Header: "CHANGED", Wide: true, Value: func(h host) string { return output.Age(now, h.GetChangeTime()) }},
-			{Header: "ATTRIBUTES", Wide: true, Value: func(h host) string { return output.Pairs(h.GetAttributes()) }},
+			{Header: "ATTRIBUTES", Wide: true, Value: func(h host) string { return output.Pairs(attributes(h)) }},
 			{Header: "ID", Wide: true, Value: host.GetId},
 			{Header: "MESSAGE", Wide: true, Value: func(h host) string { return output.OrDash(h.GetMessage()) }},
 		},

@@ -115,6 +115,7 @@ func (a *app) printHost(p *output.Printer, host *pacelinev1.Host) error {
 	f.add("Host pool", "%s", host.GetHostPool())
 	f.add("Live runs", "%d", host.GetRuns())
 	f.add("GPUs", "%s", gpuModels(host.GetDevices()))
+	f.add("Can run", "%s", hostFeatures(host))
 	f.add("Changed", "%s", a.since(host.GetChangeTime()))
 	if err := f.write(p); err != nil {
 		return err
@@ -131,10 +132,31 @@ func (a *app) printHost(p *output.Printer, host *pacelinev1.Host) error {
 		return err
 	}
 	rows = [][]string{{"ATTRIBUTE", "VALUE"}}
-	for _, key := range slices.Sorted(maps.Keys(host.GetAttributes())) {
+	for _, key := range slices.Sorted(maps.Keys(attributes(host))) {
 		rows = append(rows, []string{key, host.GetAttributes()[key]})
 	}
 	return table(p, "Attributes:", rows)
+}
+
+// featurePrefix begins the attributes with which a host says what it can do for a task.
+const featurePrefix = "can/"
+
+// hostFeatures lists what a host says that it can do.
+func hostFeatures(h *pacelinev1.Host) string {
+	var can []string
+	for _, key := range slices.Sorted(maps.Keys(h.GetAttributes())) {
+		if feature, is := strings.CutPrefix(key, featurePrefix); is && h.GetAttributes()[key] == "yes" {
+			can = append(can, feature)
+		}
+	}
+	return strings.Join(can, ", ")
+}
+
+// attributes are those of a host that are no features.
+func attributes(h *pacelinev1.Host) map[string]string {
+	out := maps.Clone(h.GetAttributes())
+	maps.DeleteFunc(out, func(key, _ string) bool { return strings.HasPrefix(key, featurePrefix) })
+	return out
 }
 
 // gpuModels counts devices by model.

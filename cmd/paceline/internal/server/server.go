@@ -18,6 +18,7 @@ import (
 	"github.com/paceline-sched/paceline/core/api"
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/engine"
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/store"
 	"github.com/paceline-sched/paceline/core/store/badgerstore"
@@ -205,7 +206,7 @@ func (c *Config) members() ([]member, error) {
 		some := hosts[:min(len(hosts), shard.MaxRows)]
 		hosts = hosts[len(some):]
 		world, err := simulated.New(simulated.Config{
-			Hosts: some, Seed: c.Simulated.Seed + uint64(n), DefaultDuration: c.Simulated.Duration, LaunchLatency: c.Simulated.LaunchLatency,
+			Hosts: some, Features: execution.Features(), Seed: c.Simulated.Seed + uint64(n), DefaultDuration: c.Simulated.Duration, LaunchLatency: c.Simulated.LaunchLatency,
 		})
 		if err != nil {
 			return nil, err
