@@ -71,6 +71,7 @@ type Ending struct {
 	Reason     workload.Reason
 	Failures   uint32 // counted so far, this one not included
 	MaxRetries uint32
+	Attempts   uint32 // endings in a row that it was tried again after, this one not included
 	// OnPreemption says what becomes of an instance whose run made room for others.
 	OnPreemption workload.PreemptionAction
 }
@@ -91,6 +92,8 @@ type Verdict struct {
 //	FAILED                    BACKING_OFF while retries   BACKING_OFF
 //	                          are left, else FAILED
 //	KILLED for a restart      PENDING                     PENDING
+//	LOST, launch refused,     PENDING                     PENDING
+//	  for the first time
 //	PREEMPTED, on_preemption  FAILED                      FAILED
 //	  is kill
 //	KILLED, LOST, PREEMPTED   BACKING_OFF, not counted    BACKING_OFF, not counted
@@ -106,6 +109,8 @@ func After(e Ending) Verdict {
 		return Verdict{State: workload.InstanceFailed, Reason: e.Reason}
 	case e.Reason == workload.ReasonRestartRequested && !failed && e.State != workload.RunSucceeded:
 		return Verdict{State: workload.InstancePending, Reason: e.Reason}
+	case e.State == workload.RunLost && e.Reason == workload.ReasonLaunchRefused && e.Attempts == 0:
+		return Verdict{State: workload.InstancePending, Reason: e.Reason} // it never ran, and there may be room elsewhere
 	}
 	return Verdict{State: workload.InstanceBackingOff, Counts: failed, Reason: e.Reason}
 }

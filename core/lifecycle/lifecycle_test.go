@@ -86,6 +86,9 @@ func TestAfterIsItsTable(t *testing.T) {
 	retried := row(Ending{State: workload.RunFailed, Failures: 1, MaxRetries: 2})
 	spent := row(Ending{State: workload.RunFailed, Failures: 2, MaxRetries: 2})
 	other := row(Ending{State: workload.RunKilled, Reason: workload.ReasonLaunchTimeout})
+	if again := row(Ending{State: workload.RunLost, Reason: workload.ReasonLaunchRefused, Attempts: 1}); again != other {
+		t.Errorf("a second refusal in a row gives %s, other losses %s", again, other)
+	}
 	for _, state := range []workload.RunState{workload.RunLost, workload.RunPreempted} {
 		if r := row(Ending{State: state, Reason: workload.ReasonHostLost}); r != other {
 			t.Errorf("%s gives %s, KILLED gives %s", state, r, other)
@@ -103,6 +106,8 @@ func TestAfterIsItsTable(t *testing.T) {
 		"FAILED " + batch + " while retries " + service,
 		"are left, else " + given,
 		"KILLED for a restart " + row(Ending{State: workload.RunKilled, Reason: workload.ReasonRestartRequested}),
+		"LOST, launch refused, " + row(Ending{State: workload.RunLost, Reason: workload.ReasonLaunchRefused}),
+		"for the first time",
 		"PREEMPTED, on_preemption " + dropped,
 		"is kill",
 		"KILLED, LOST, PREEMPTED " + other,

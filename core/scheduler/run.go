@@ -160,13 +160,16 @@ func (s *State) settle(j *job, i uint32, end workload.RunState, reason workload.
 	default:
 		v := lifecycle.After(lifecycle.Ending{
 			Kind: j.spec.Kind, State: end, Reason: reason, Failures: t.failures, MaxRetries: j.spec.Retry.MaxRetries,
-			OnPreemption: j.spec.OnPreemption,
+			Attempts: t.attempts, OnPreemption: j.spec.OnPreemption,
 		})
 		if v.Counts {
 			t.failures++
 		}
-		if v.State == workload.InstanceBackingOff {
+		switch {
+		case v.State == workload.InstanceBackingOff:
 			s.backOff(j, i)
+		case v.Reason == workload.ReasonLaunchRefused:
+			t.attempts++ // at once, but not again and again
 		}
 		s.set(j, i, v.State, end, reason)
 	}

@@ -30,6 +30,8 @@ type Config struct {
 	// Reconciles says that the driver is a driver.Reconciler. Without it, a run that was sent and is unknown to the next inventory is
 	// taken for missing without another question.
 	Reconciles bool
+	// Demands says that the driver is a driver.Demander, to be told whether work waits.
+	Demands bool
 }
 
 // Machine is one shard's state. Make it with New.
@@ -64,6 +66,9 @@ type Machine struct {
 	pledges map[Lease]*pledge
 	dying   map[workload.RunID]uint8 // runs on their way out: why, see preempt.go
 	ripe    []*machineHost           // by the message being handled: hosts with pledges on which something ended or changed
+
+	wanting     bool  // the driver was told that work waits
+	wantedUntil int64 // and is told that none does then, if nobody asked for hosts meanwhile
 
 	watches []*watch
 	touched []*machineHost // by the message being handled
@@ -106,6 +111,7 @@ func (m *Machine) Handle(now int64, message Message, out *Output) {
 	out.reset(m.epoch)
 	m.out = out
 	m.expire()
+	m.wantNoMore()
 	if epoch, ok := epochOf(message); ok {
 		m.handleCore(epoch, message)
 	} else {
@@ -114,6 +120,9 @@ func (m *Machine) Handle(now int64, message Message, out *Output) {
 	m.tellRipe()
 	if len(m.held) > 0 {
 		out.NextWake = m.held[0].moment
+	}
+	if m.wanting && (out.NextWake == 0 || m.wantedUntil < out.NextWake) {
+		out.NextWake = m.wantedUntil
 	}
 	m.out = nil
 }

@@ -14,6 +14,8 @@ type Output struct {
 	Calls   []Call
 	// NextWake is when the machine wants a Wake, on the clock of Handle; 0: not before another message.
 	NextWake int64
+	// Demand is driver.Demander.Demand; nil: it is as it was.
+	Demand *bool
 }
 
 func (o *Output) reset(epoch Epoch) {

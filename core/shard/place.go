@@ -30,6 +30,9 @@ type planner interface {
 
 // place answers one batch. Requests that follow each other and want the same placer go to it together.
 func (m *Machine) place(p Place) {
+	if slices.ContainsFunc(p.Requests, func(r PlaceRequest) bool { return !r.DryRun && r.Class != nil && m.inCluster(r.Class) }) {
+		m.want()
+	}
 	if !m.ready() {
 		m.refuseBatch(p)
 		return

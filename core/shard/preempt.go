@@ -37,6 +37,9 @@ func (m *Machine) markKilled(kills []driver.Kill) {
 
 // preempt answers one Preempt.
 func (m *Machine) preempt(p Preempt) {
+	if slices.ContainsFunc(p.Requests, func(r preemption.Request) bool { return !r.DryRun && r.Class != nil && m.inCluster(r.Class) }) {
+		m.want()
+	}
 	if !m.ready() {
 		m.refusePreempt(p)
 		return

@@ -152,6 +152,9 @@ func (s *scenario) print(out *shard.Output) {
 	for _, call := range out.Calls {
 		fmt.Fprintf(&s.printed, "-> driver: %s\n", s.call(call))
 	}
+	if out.Demand != nil {
+		fmt.Fprintf(&s.printed, "-> driver: %s\n", map[bool]string{true: "work waits", false: "no work waits"}[*out.Demand])
+	}
 	if out.NextWake != 0 {
 		fmt.Fprintf(&s.printed, "wake in %v\n", time.Duration(out.NextWake-s.now))
 	}

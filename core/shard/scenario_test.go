@@ -33,7 +33,7 @@ func TestScenarios(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			played := newScenario(t).play(recorded)
+			played := newScenario(t, strings.Contains(file, "demand")).play(recorded)
 			switch {
 			case bytes.Equal(played, recorded):
 			case *update:
@@ -70,9 +70,10 @@ type scenario struct {
 	printed bytes.Buffer
 }
 
-func newScenario(t *testing.T) *scenario {
+// newScenario makes a machine whose driver can be asked for the state of runs, and if demands is set wants to hear of demand.
+func newScenario(t *testing.T, demands bool) *scenario {
 	m, err := shard.New(shard.Config{
-		ID: "c/0", Cluster: "c", Reconciles: true,
+		ID: "c/0", Cluster: "c", Reconciles: true, Demands: demands,
 		Placers: placers{string(workload.StrategyBestFit): firstFit{}, "overfill": overfill{}, "vandal": vandal{}},
 	})
 	if err != nil {

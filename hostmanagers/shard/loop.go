@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/telemetry"
 )
@@ -27,6 +28,7 @@ type loop struct {
 	calls    []job // wait for the caller, in order
 	retrying []job // failed and wait for their due time, or for the driver to be back
 	lost     bool  // the driver is out of contact
+	demand   *bool // that the driver has not been told; nil: it has
 	outbox   []delivery
 	replies  int // in outbox
 
@@ -53,6 +55,7 @@ func (l *loop) run(ctx context.Context, started <-chan error) error {
 				return err
 			}
 			l.runtime.connected.Store(err == nil)
+			l.tellDemand()
 		case m := <-l.coreQueue():
 			l.handle(m)
 		case m := <-l.driverQueue():
@@ -165,6 +168,11 @@ func (l *loop) handle(m shard.Message) {
 	for _, call := range l.output.Calls {
 		l.queueCall(call)
 	}
+	if l.output.Demand != nil {
+		waiting := *l.output.Demand
+		l.demand = &waiting
+		l.tellDemand()
+	}
 	if hook := l.runtime.config.Hooks.Handled; hook != nil {
 		hook(HandledInfo{
 			Message: kind(m), Took: time.Duration(l.runtime.config.Clock.Now() - begun),
@@ -173,6 +181,16 @@ func (l *loop) handle(m shard.Message) {
 			Stats: l.runtime.machine.Stats(),
 		})
 	}
+}
+
+// tellDemand tells the driver whether work waits, once it has started. It does not block.
+func (l *loop) tellDemand() {
+	demander, ok := l.runtime.config.Driver.(driver.Demander)
+	if l.demand == nil || !ok || !l.runtime.connected.Load() {
+		return
+	}
+	demander.Demand(*l.demand)
+	l.demand = nil
 }
 
 // queueReplies puts replies behind those that wait, in the same delivery when it is of the same epoch and not too long.

@@ -52,7 +52,7 @@ type Core interface {
 
 // Config is what a Runtime is made of.
 type Config struct {
-	Machine shard.Config // Reconciles is filled in from Driver
+	Machine shard.Config // Reconciles and Demands are filled in from Driver
 	Driver  driver.Driver
 	Core    Core
 	Clock   Clock        // default: the wall clock
@@ -88,6 +88,7 @@ func New(config Config) (*Runtime, error) {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
 	_, config.Machine.Reconciles = config.Driver.(driver.Reconciler)
+	_, config.Machine.Demands = config.Driver.(driver.Demander)
 	machine, err := shard.New(config.Machine)
 	if err != nil {
 		return nil, err

@@ -272,6 +272,35 @@ func TestLeasesRunOutByTheClock(t *testing.T) {
 	})
 }
 
+// offers is a cluster that holds offers only while work waits.
+type offers struct {
+	*cluster
+	demands chan bool
+}
+
+func (o offers) Demand(waiting bool) { o.demands <- waiting }
+
+func TestTheDriverIsToldOfDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := offers{newCluster("a"), make(chan bool, 8)}
+		b := start(t, c.cluster, func(config *runtime.Config) { config.Driver = c })
+		defer b.finish()
+		if len(c.demands) != 0 {
+			t.Error("there was demand before anybody asked for hosts")
+		}
+		b.place(1000) // more than there is room for
+		b.place(1)
+		if len(c.demands) != 1 || !<-c.demands {
+			t.Fatal("the driver was not told once that work waits")
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if len(c.demands) != 1 || <-c.demands {
+			t.Fatal("the driver was not told once that no work waits")
+		}
+	})
+}
+
 func TestLaunchErrorsAreAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster("a")
