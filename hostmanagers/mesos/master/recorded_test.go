@@ -60,7 +60,7 @@ func TestRecordedStreams(t *testing.T) {
 var quotedNumber = regexp.MustCompile(`("(?:begin|end|nanoseconds)": *)"(\d+)"`)
 
 // decoded reads an event that was decoded when it was recorded.
-func decoded(t *testing.T, stage string, text []byte) *scheduler.Event {
+func decoded(t testing.TB, stage string, text []byte) *scheduler.Event {
 	t.Helper()
 	event := new(scheduler.Event)
 	parsed, err := wire.ParseJSON(quotedNumber.ReplaceAll(text, []byte("$1$2")))

@@ -21,7 +21,7 @@ import (
 )
 
 // eventually polls what real sockets need time for.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ticks := time.NewTicker(time.Millisecond)
 	defer ticks.Stop()

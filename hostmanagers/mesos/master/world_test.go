@@ -189,6 +189,7 @@ type framework struct {
 	events  []*scheduler.Event
 	lost    []error
 	on      func(*scheduler.Event)
+	forget  bool // the events
 	cancel  context.CancelFunc
 }
 
@@ -216,7 +217,9 @@ func (f *framework) Subscribed(id mesos.FrameworkID, _ mesos.MasterInfo) {
 
 func (f *framework) Event(e *scheduler.Event) {
 	f.mu.Lock()
-	f.events = append(f.events, e)
+	if !f.forget {
+		f.events = append(f.events, e)
+	}
 	on := f.on
 	f.mu.Unlock()
 	if on != nil {
@@ -276,14 +279,14 @@ func info() *mesos.FrameworkInfo {
 }
 
 // start makes a framework and runs its connection.
-func start(t *testing.T, cfg master.Config) *framework {
+func start(t testing.TB, cfg master.Config) *framework {
 	t.Helper()
 	f := &framework{}
 	f.start(t, cfg)
 	return f
 }
 
-func (f *framework) start(t *testing.T, cfg master.Config) {
+func (f *framework) start(t testing.TB, cfg master.Config) {
 	t.Helper()
 	if cfg.Framework == nil {
 		cfg.Framework = info()
