@@ -138,6 +138,7 @@ var libraries = []library{
 	{"github.com/gogo/protobuf", []string{"hostmanagers/mesos/..."}, "comes with mesos-go's messages"},
 	{"k8s.io", []string{"hostmanagers/kubernetes/...", "conformance/..."}, "Kubernetes is one kind of cluster"},
 	{"sigs.k8s.io", []string{"hostmanagers/kubernetes/...", "conformance/..."}, "comes with Kubernetes' types"},
+	{"github.com/go-zookeeper/zk", []string{"hostmanagers/mesos/master"}, "ZooKeeper says which Mesos master leads, and nothing else"},
 	{"gonum.org/v1/plot", []string{"cmd/paceline/internal/simpack", "cmd/paceline/internal/simrun"}, "plots are drawn by the simulator only"},
 	{"go.yaml.in/yaml", []string{"core/api/...", "cmd/paceline/..."}, "configuration files are read at the edges"},
 	{"golang.org/x/term", []string{"cmd/paceline/..."}, "terminals are the command line's"},

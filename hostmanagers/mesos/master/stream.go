@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
@@ -77,8 +78,15 @@ func (c *Connection) subscribe(ctx context.Context, handler Handler) (time.Durat
 		info = *first.MasterInfo
 	}
 	handler.Subscribed(s.framework, info)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if c.leaders.moved(ctx) {
+			s.lose(errors.New("the Mesos master leads no more"))
+		}
+	})
 	err = s.reason(c.serve(events, handler))
 	cancel(err)
+	watch.Wait()
 	c.note(func(status *Status) {
 		c.sub = nil
 		status.Subscribed, status.Since, status.Err = false, time.Now(), err

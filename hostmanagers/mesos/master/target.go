@@ -12,7 +12,7 @@ const (
 	schedulerPath = "/api/v1/scheduler"
 	operatorPath  = "/api/v1"
 	defaultPort   = "5050"
-	zkScheme      = "zk"
+	zkScheme      = "zk://"
 )
 
 // target is one master's address.
