@@ -152,7 +152,7 @@ func (r *rig) choose(ctx context.Context) {
 	if book := r.policies.Book(); r.module == nil || book.Find("guest") != nil {
 		return
 	}
-	digest, err := r.policies.Push(ctx, "bench", "guest", "", r.module, nil)
+	digest, err := r.policies.Push(ctx, "bench", rollout.Upload{Policy: "guest", Module: r.module})
 	if err != nil {
 		r.tb.Fatal(err)
 	}

@@ -23,8 +23,8 @@ type Policies interface {
 	Book() rollout.Book
 	// Report tells everything.
 	Report() rollout.Report
-	// Push verifies a module, keeps it as a version of a policy and returns its digest. With kind "" it is of the first kind that the module names.
-	Push(ctx context.Context, by, policy, kind string, module, signature []byte) (rollout.Digest, error)
+	// Push verifies a module with its configuration, keeps it as a version of a policy and returns the version's digest.
+	Push(ctx context.Context, by string, u rollout.Upload) (rollout.Digest, error)
 	// Change takes in an event. When it returns, what follows is durable and in force.
 	Change(ctx context.Context, by string, event rollout.Event) ([]rollout.Moved, error)
 }
@@ -64,7 +64,9 @@ func (s *policyService) PushPolicy(ctx context.Context, request *connect.Request
 	if s.cell.policies == nil {
 		return nil, errNoPolicies
 	}
-	digest, err := s.cell.policies.Push(ctx, callerOf(ctx).Principal, in.GetName(), in.GetKind(), in.GetModule(), in.GetSignature())
+	digest, err := s.cell.policies.Push(ctx, callerOf(ctx).Principal, rollout.Upload{
+		Policy: in.GetName(), Kind: in.GetKind(), Module: in.GetModule(), Signature: in.GetSignature(), Config: in.GetConfig(), Expected: in.GetExpectedVersion(),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +96,7 @@ func (s *policyService) MovePolicy(ctx context.Context, request *connect.Request
 			Strikes: int(g.GetStrikes()), SlowCall: g.GetSlowCall().AsDuration(), SlowShare: int(g.GetSlowPermille()), Unplaced: int(g.GetUnplacedPermille()),
 			Divergence: int(g.GetDivergencePermille()),
 		},
+		Expected: in.GetExpectedVersion(),
 	}
 	policy, err := s.change(ctx, in.GetName(), event)
 	if err != nil {
@@ -116,7 +119,7 @@ func (s *policyService) knows(ctx context.Context, pool string) error {
 
 func (s *policyService) RollBackPolicy(ctx context.Context, request *connect.Request[pacelinev1.RollBackPolicyRequest]) (*connect.Response[pacelinev1.RollBackPolicyResponse], error) {
 	in := request.Msg
-	policy, err := s.change(ctx, in.GetName(), rollout.Rollback{Policy: in.GetName(), Why: in.GetWhy()})
+	policy, err := s.change(ctx, in.GetName(), rollout.Rollback{Policy: in.GetName(), Why: in.GetWhy(), Expected: in.GetExpectedVersion()})
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +127,7 @@ func (s *policyService) RollBackPolicy(ctx context.Context, request *connect.Req
 }
 
 func (s *policyService) RetirePolicy(ctx context.Context, request *connect.Request[pacelinev1.RetirePolicyRequest]) (*connect.Response[pacelinev1.RetirePolicyResponse], error) {
-	policy, err := s.change(ctx, request.Msg.GetName(), rollout.Retire{Policy: request.Msg.GetName()})
+	policy, err := s.change(ctx, request.Msg.GetName(), rollout.Retire{Policy: request.Msg.GetName(), Expected: request.Msg.GetExpectedVersion()})
 	if err != nil {
 		return nil, err
 	}
@@ -151,10 +154,7 @@ func (s *policyService) change(ctx context.Context, name string, event rollout.E
 }
 
 func (s *policyService) ListPolicies(context.Context, *connect.Request[pacelinev1.ListPoliciesRequest]) (*connect.Response[pacelinev1.ListPoliciesResponse], error) {
-	var report rollout.Report
-	if s.cell.policies != nil {
-		report = s.cell.policies.Report()
-	}
+	report := s.report()
 	out := &pacelinev1.ListPoliciesResponse{Warnings: report.Warnings}
 	for _, name := range []string{rollout.BestFit, rollout.Pack, rollout.Spread} {
 		out.Policies = append(out.Policies, builtInToWire(name, &report))
@@ -169,16 +169,15 @@ func (s *policyService) ListPolicies(context.Context, *connect.Request[pacelinev
 
 func (s *policyService) GetPolicy(_ context.Context, request *connect.Request[pacelinev1.GetPolicyRequest]) (*connect.Response[pacelinev1.GetPolicyResponse], error) {
 	in := request.Msg
-	policy, err := s.policy(in.GetName())
+	report := s.report()
+	policy, err := policyOf(&report, in.GetName())
 	if err != nil {
 		return nil, err
 	}
 	out := &pacelinev1.GetPolicyResponse{Policy: policy}
-	if s.cell.policies != nil {
-		for _, w := range s.cell.policies.Report().Warnings {
-			if strings.HasPrefix(w, "policy "+in.GetName()+":") || strings.HasPrefix(w, "policy "+in.GetName()+" ") {
-				out.Warnings = append(out.Warnings, w)
-			}
+	for _, w := range report.Warnings {
+		if strings.HasPrefix(w, "policy "+in.GetName()+":") || strings.HasPrefix(w, "policy "+in.GetName()+" ") {
+			out.Warnings = append(out.Warnings, w)
 		}
 	}
 	if !in.GetModule() {
@@ -208,15 +207,25 @@ func missingPolicy(name string) error {
 
 // policy finds a policy by its name.
 func (s *policyService) policy(name string) (*pacelinev1.Policy, error) {
-	var report rollout.Report
+	report := s.report()
+	return policyOf(&report, name)
+}
+
+// report is all that can be said of policies.
+func (s *policyService) report() (report rollout.Report) {
 	if s.cell.policies != nil {
 		report = s.cell.policies.Report()
 	}
+	return report
+}
+
+// policyOf finds a policy in a report by its name.
+func policyOf(report *rollout.Report, name string) (*pacelinev1.Policy, error) {
 	if rollout.BuiltIn(name) {
-		return builtInToWire(name, &report), nil
+		return builtInToWire(name, report), nil
 	}
 	if p := report.Book.Find(name); p != nil {
-		return policyToWire(p, &report), nil
+		return policyToWire(p, report), nil
 	}
 	return nil, missingPolicy(name)
 }
@@ -279,7 +288,7 @@ func defaultsOf(name string, report *rollout.Report) []string {
 }
 
 func policyToWire(p *rollout.Policy, report *rollout.Report) *pacelinev1.Policy {
-	out := &pacelinev1.Policy{Name: p.Name, Kind: p.Kind, DefaultFor: defaultsOf(p.Name, report)}
+	out := &pacelinev1.Policy{Name: p.Name, Kind: p.Kind, DefaultFor: defaultsOf(p.Name, report), Version: p.Edits}
 	for i := len(p.Versions) - 1; i >= 0; i-- {
 		v := &p.Versions[i]
 		w := versionToWire(v)
@@ -309,7 +318,7 @@ func policyToWire(p *rollout.Policy, report *rollout.Report) *pacelinev1.Policy 
 func versionToWire(v *rollout.Version) *pacelinev1.PolicyVersion {
 	out := &pacelinev1.PolicyVersion{
 		Digest: v.Digest.String(), Stage: stagesToWire[v.Stage], Since: timeToWire(v.Since), By: v.By, Why: v.Why, CallsItself: v.Calls,
-		Size: uint64(max(v.Size, 0)), SignedBy: v.SignedBy, PushedBy: v.PushedBy, PushTime: timestamppb.New(time.Unix(0, v.Pushed)),
+		Config: v.Config, Size: uint64(max(v.Size, 0)), SignedBy: v.SignedBy, PushedBy: v.PushedBy, PushTime: timestamppb.New(time.Unix(0, v.Pushed)),
 	}
 	if v.Stage == rollout.Canary {
 		out.Scope = &pacelinev1.PolicyScope{Pool: v.Scope.Pool, Percent: uint32(v.Scope.Percent)} //nolint:gosec // 0 to 100

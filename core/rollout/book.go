@@ -41,7 +41,7 @@ var stages = []Stage{Uploaded, Shadow, Canary, Active, Retired, RolledBack}
 // Candidate reports whether a version of this stage is being tried.
 func (s Stage) Candidate() bool { return s == Shadow || s == Canary }
 
-// Digest is the SHA-256 of a module, or of an archive with a part of it.
+// Digest is the SHA-256 of a module, alone or with its configuration, or of an archive with a part of it.
 type Digest [32]byte
 
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
@@ -72,16 +72,19 @@ type (
 	Policy struct {
 		Name     string    `json:"name"`
 		Kind     string    `json:"kind"`               // place, preempt, quota or route
+		Edits    uint64    `json:"edits,omitempty"`    // how many moves there were: it grows with each
 		Versions []Version `json:"versions,omitempty"` // oldest first
 		Story    []Entry   `json:"story,omitempty"`    // oldest first
 	}
 
 	// Version is one module.
 	Version struct {
-		Digest   Digest   `json:"digest"`
-		Archives []Digest `json:"archives"` // the parts of the module, in order
-		Size     int      `json:"size"`     // bytes of the module
-		Calls    string   `json:"calls"`    // what the module calls itself
+		Digest   Digest            `json:"digest"`           // of the module, or of it and its Config where that has other values than the module's defaults
+		Module   Digest            `json:"module,omitzero"`  // of the module, where Digest is another
+		Config   map[string]string `json:"config,omitempty"` // values in place of the module's defaults
+		Archives []Digest          `json:"archives"`         // the parts of the module, in order
+		Size     int               `json:"size"`             // bytes of the module
+		Calls    string            `json:"calls"`            // what the module calls itself
 		// Signature and SignedBy, the key's id, are of one of those trusted at the time; none where none was wanted.
 		Signature []byte `json:"signature,omitempty"`
 		SignedBy  string `json:"signed_by,omitempty"`
@@ -169,6 +172,14 @@ func (b *Book) Archives() [][32]byte {
 		}
 	}
 	return list
+}
+
+// ModuleDigest is the SHA-256 of the version's module.
+func (v *Version) ModuleDigest() Digest {
+	if v.Module != (Digest{}) {
+		return v.Module
+	}
+	return v.Digest
 }
 
 // Version finds a version by its digest; nil: it is not kept.

@@ -15,28 +15,34 @@ type (
 	// Push keeps a version, and makes the policy where it is new. One that is kept already stays as it is.
 	Push struct {
 		Policy, Kind string
-		Version      Version // of it Digest, Archives, Size, Calls, Signature and SignedBy
+		Version      Version // of it Digest, Module, Config, Archives, Size, Calls, Signature and SignedBy
+		Expected     uint64  // Edits of the policy that the event was made against, 0: any; so too below
 	}
 
 	// Move brings a version to a stage: Shadow, Canary or Active.
 	Move struct {
-		Policy string
-		Digest Digest
-		To     Stage
-		Scope  Scope // of a canary
-		Gates  Gates
+		Policy   string
+		Digest   Digest
+		To       Stage
+		Scope    Scope // of a canary
+		Gates    Gates
+		Expected uint64
 	}
 
 	// Rollback takes a version out of force: Digest, or without one the one that is tried, or without one the active one. When the active one goes, the one before it is
 	// active again, unless it was rolled back itself.
 	Rollback struct {
-		Policy string
-		Digest Digest
-		Why    string
+		Policy   string
+		Digest   Digest
+		Why      string
+		Expected uint64
 	}
 
 	// Retire takes all versions of a policy out of force, and the policy from being a default.
-	Retire struct{ Policy string }
+	Retire struct {
+		Policy   string
+		Expected uint64
+	}
 
 	// SetDefault chooses who places jobs of a kind that choose nothing themselves.
 	SetDefault struct{ JobKind, Policy string }
@@ -55,6 +61,15 @@ func (Rollback) event()   {}
 func (Retire) event()     {}
 func (SetDefault) event() {}
 func (Observe) event()    {}
+
+// Upload is a module that somebody brings.
+type Upload struct {
+	Policy            string
+	Kind              string // "": the first that the module names
+	Module, Signature []byte
+	Config            map[string]string // values in place of the module's defaults
+	Expected          uint64            // as of events
+}
 
 // Moved is what became of a version.
 type Moved struct {
@@ -91,7 +106,7 @@ func (s *step) take(e Event) error {
 	case Rollback:
 		return s.rollback(&e)
 	case Retire:
-		return s.retire(e.Policy)
+		return s.retire(&e)
 	case SetDefault:
 		return s.setDefault(e)
 	case Observe:
@@ -113,6 +128,14 @@ func (s *step) policy(name string) (*Policy, error) {
 	return p, nil
 }
 
+// expect refuses an event that was made against another state of a policy.
+func expect(p *Policy, edits uint64) error {
+	if edits == 0 || edits == p.Edits {
+		return nil
+	}
+	return refuse(scheduler.Aborted, "expected_version", "read the policy again and decide anew", "policy %s is at version %d, not %d", p.Name, p.Edits, edits)
+}
+
 // to brings a version to a stage and tells it.
 func (s *step) to(p *Policy, v *Version, stage Stage, why string) {
 	entry := Entry{At: s.now, Digest: v.Digest, From: v.Stage, To: stage, By: s.by, Why: clip(why)}
@@ -131,6 +154,7 @@ func (s *step) tell(p *Policy, entry Entry) {
 	if over := len(p.Story) - MaxStory; over > 0 {
 		p.Story = slices.Delete(p.Story, 0, over)
 	}
+	p.Edits++
 	s.moves = append(s.moves, Moved{p.Name, entry})
 }
 
@@ -155,7 +179,11 @@ func (s *step) push(e *Push) error {
 		return err
 	case p.Kind != e.Kind:
 		return refuse(scheduler.FailedPrecondition, "kind", "push it under another name", "policy %s is of kind %s, not %s", p.Name, p.Kind, e.Kind)
-	case p.Version(e.Version.Digest) != nil:
+	}
+	if err := expect(p, e.Expected); err != nil {
+		return err
+	}
+	if p.Version(e.Version.Digest) != nil {
 		return nil
 	}
 	if len(p.Versions) >= MaxVersions { // of which two are in force at most
@@ -207,6 +235,9 @@ func (s *step) isDefault(name string) bool {
 
 func (s *step) move(e *Move) error {
 	p, err := s.policy(e.Policy)
+	if err == nil {
+		err = expect(p, e.Expected)
+	}
 	if err != nil {
 		return err
 	}
@@ -272,6 +303,9 @@ func (s *step) supersede(p *Policy) {
 
 func (s *step) rollback(e *Rollback) error {
 	p, err := s.policy(e.Policy)
+	if err == nil {
+		err = expect(p, e.Expected)
+	}
 	if err != nil {
 		return err
 	}
@@ -306,8 +340,11 @@ func (s *step) back(p *Policy, v *Version, why string) {
 	}
 }
 
-func (s *step) retire(name string) error {
-	p, err := s.policy(name)
+func (s *step) retire(e *Retire) error {
+	p, err := s.policy(e.Policy)
+	if err == nil {
+		err = expect(p, e.Expected)
+	}
 	if err != nil {
 		return err
 	}
@@ -321,7 +358,7 @@ func (s *step) retire(name string) error {
 			p.Versions[i].Served = 0
 		}
 	}
-	maps.DeleteFunc(s.book.Defaults, func(_, chosen string) bool { return chosen == name })
+	maps.DeleteFunc(s.book.Defaults, func(_, chosen string) bool { return chosen == e.Policy })
 	return nil
 }
 

@@ -32,6 +32,7 @@ type cell struct {
 	epoch    uint64
 	now      int64
 	fail     error // of the next edits
+	lose     error // in place of the answers to the next edits, which are made
 }
 
 func newCell(t testing.TB) *cell {
@@ -75,7 +76,7 @@ func (c *cell) Do(_ context.Context, caller scheduler.Caller, command scheduler.
 	c.write(out.Groups)
 	for _, e := range out.External {
 		if r, ok := e.(scheduler.Reply); ok {
-			return r.Answer, nil
+			return r.Answer, c.lose
 		}
 	}
 	return scheduler.Answer{}, fmt.Errorf("no answer")
@@ -134,7 +135,7 @@ func guest(t testing.TB, name string) []byte {
 
 func push(t testing.TB, r *registry.Registry, policy, name string) rollout.Digest {
 	t.Helper()
-	digest, err := r.Push(t.Context(), "ann", policy, "", guest(t, name), nil)
+	digest, err := r.Push(t.Context(), "ann", rollout.Upload{Policy: policy, Module: guest(t, name)})
 	if err != nil {
 		t.Fatal(err)
 	}

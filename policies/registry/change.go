@@ -24,14 +24,15 @@ const saveTimeout = 30 * time.Second
 // archiveBytes is how much of a module lies in one archive.
 const archiveBytes = 512 << 10
 
-// Push verifies a module and keeps it as a version of a policy. With kind "" it is of the first kind that the module names. It returns the version's digest.
-func (r *Registry) Push(ctx context.Context, by, policy, kind string, module, sign []byte) (rollout.Digest, error) {
+// Push verifies a module with its configuration and keeps it as a version of a policy. It returns the version's digest.
+func (r *Registry) Push(ctx context.Context, by string, u rollout.Upload) (rollout.Digest, error) { //nolint:gocritic // once for each module
+	policy, kind, module := u.Policy, u.Kind, u.Module
 	digest := rollout.Digest(sha256.Sum256(module))
-	signer, err := r.signer(digest, sign)
+	signer, err := r.signer(digest, u.Signature)
 	if err != nil {
 		return digest, refuse(scheduler.FailedPrecondition, "signature", "", "the module is refused: %v", err)
 	}
-	capability, err := r.verify(ctx, module)
+	capability, err := r.verify(ctx, module, u.Config)
 	if err != nil {
 		return digest, err
 	}
@@ -44,7 +45,10 @@ func (r *Registry) Push(ctx context.Context, by, policy, kind string, module, si
 	if signer == "" {
 		r.log.Warn("a policy is accepted without a signature: this server has no trusted keys for policies", slog.String(telemetry.KeyPolicy, policy), slog.String(telemetry.KeyDigest, digest.Short()))
 	}
-	v := rollout.Version{Digest: digest, Size: len(module), Calls: capability.calls, Signature: sign, SignedBy: signer}
+	v := rollout.Version{Digest: capability.digest, Size: len(module), Calls: capability.calls, Signature: u.Signature, SignedBy: signer}
+	if v.Digest != digest {
+		v.Module, v.Config = digest, u.Config
+	}
 	if signer == "" {
 		v.Signature = nil
 	}
@@ -56,8 +60,8 @@ func (r *Registry) Push(ctx context.Context, by, policy, kind string, module, si
 		archives = append(archives, a)
 		v.Archives = append(v.Archives, a.Digest)
 	}
-	_, err = r.change(ctx, by, rollout.Push{Policy: policy, Kind: kind, Version: v}, archives)
-	return digest, err
+	_, err = r.change(ctx, by, rollout.Push{Policy: policy, Kind: kind, Version: v, Expected: u.Expected}, archives)
+	return v.Digest, err
 }
 
 // signer is the id of the key that signed a module; "" where no signature is wanted.
@@ -70,24 +74,33 @@ func (r *Registry) signer(digest rollout.Digest, sign []byte) (string, error) {
 
 // capability is what a module says of itself.
 type capability struct {
-	calls string
-	kinds []string
+	calls  string
+	kinds  []string
+	digest rollout.Digest // with its configuration
 }
 
-// verify has the kit judge a module.
-func (r *Registry) verify(ctx context.Context, module []byte) (*capability, error) {
+// verify has the kit judge a module with its configuration.
+func (r *Registry) verify(ctx context.Context, module []byte, config map[string]string) (*capability, error) {
 	checked, err := wasm.Check(module, r.config.Wasm.Limits)
 	if err != nil {
 		return nil, refuse(scheduler.InvalidArgument, "module", "'paceline policy verify' finds the same without a server", "the module is refused: %v", err)
 	}
-	report, err := kit.Run(ctx, module, r.config.Kit)
+	options := r.config.Kit
+	if options.Config.Values, err = checked.Values(config); err != nil {
+		return nil, refuse(scheduler.InvalidArgument, "config", "'paceline policy inspect' lists what can be set", "%v", err)
+	}
+	identity, err := checked.Configured(options.Config.Values)
+	if err != nil {
+		return nil, refuse(scheduler.InvalidArgument, "config", "'paceline policy inspect' lists what can be set", "%v", err)
+	}
+	report, err := kit.Run(ctx, module, options)
 	if err != nil {
 		return nil, err
 	}
 	if err := report.Err(); err != nil {
 		return nil, refuse(scheduler.InvalidArgument, "module", "'paceline policy verify' finds the same without a server", "the module is refused: %v", err)
 	}
-	c := &capability{calls: checked.Capability.Name}
+	c := &capability{calls: checked.Capability.Name, digest: rollout.Digest(identity)}
 	if checked.Capability.Version != "" {
 		c.calls += " " + checked.Capability.Version
 	}
@@ -157,17 +170,28 @@ func (r *Registry) save(ctx context.Context, by string, book *rollout.Book, arch
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout) // half an edit is none, but who gives up waiting does not take it back
 	defer cancel()
-	answer, err := r.config.Store.Do(ctx, scheduler.Caller{Principal: by}, scheduler.EditPolicies{
-		State: state, Archives: book.Archives(), New: archives, ExpectedVersion: r.version,
-	})
-	switch {
-	case err != nil:
-		return err
-	case answer.Err != nil:
-		return answer.Err
+	edit := scheduler.EditPolicies{State: state, Archives: book.Archives(), New: archives, ExpectedVersion: r.version}
+	err = r.edited(ctx, by, edit)
+	var behind *scheduler.Error
+	if errors.As(err, &behind) && behind.Kind == scheduler.Aborted { // an edit that was given up became durable after all: nobody else writes the record
+		if err := r.config.Store.Read(ctx, func(look scheduler.Reader) { edit.ExpectedVersion = look.Policies().Version }); err != nil {
+			return err
+		}
+		err = r.edited(ctx, by, edit)
 	}
-	r.version++
-	return nil
+	if err == nil {
+		r.version = edit.ExpectedVersion + 1
+	}
+	return err
+}
+
+// edited writes the record.
+func (r *Registry) edited(ctx context.Context, by string, edit scheduler.EditPolicies) error {
+	answer, err := r.config.Store.Do(ctx, scheduler.Caller{Principal: by}, edit)
+	if err == nil && answer.Err != nil {
+		err = answer.Err
+	}
+	return err
 }
 
 // tell logs and counts what became of versions.

@@ -63,6 +63,7 @@ type Registry struct {
 	book      atomic.Pointer[rollout.Book]
 	seats     atomic.Pointer[map[string]*seat] // by policy; replaced as a whole, under edit
 	newcomers atomic.Pointer[[]*seat]          // by name; replaced as a whole, under edit
+	changes   atomic.Uint64                    // of what is in force, so that shards let go of what is not
 	slots     map[string]*wasm.Slot            // of kinds of which the cell has one policy
 
 	mu      sync.Mutex

@@ -16,6 +16,7 @@ import (
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/rollout"
+	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/policies/registry"
 	"github.com/paceline-sched/paceline/policies/signature"
@@ -167,7 +168,7 @@ func TestPushRefuses(t *testing.T) {
 		"cut off":        {"p", "", guest(t, "firstfit")[:400], "module is refused"},
 		"nothing at all": {"p", "", nil, "module is refused"},
 	} {
-		if _, err := r.Push(t.Context(), "ann", p.policy, p.kind, p.module, nil); err == nil || !strings.Contains(err.Error(), p.want) {
+		if _, err := r.Push(t.Context(), "ann", rollout.Upload{Policy: p.policy, Kind: p.kind, Module: p.module}); err == nil || !strings.Contains(err.Error(), p.want) {
 			t.Errorf("%s: %v, want %q", name, err, p.want)
 		}
 	}
@@ -243,13 +244,13 @@ func TestSignatures(t *testing.T) {
 	config := quick(c)
 	config.Keys = signature.Keys{"ann": public}
 	r := open(t, config)
-	if _, err := r.Push(t.Context(), "ann", "p", "", module, nil); err == nil || !strings.Contains(err.Error(), "not signed") {
+	if _, err := r.Push(t.Context(), "ann", rollout.Upload{Policy: "p", Module: module}); err == nil || !strings.Contains(err.Error(), "not signed") {
 		t.Fatalf("without a signature: %v", err)
 	}
-	if _, err := r.Push(t.Context(), "ann", "p", "", guest(t, "trap"), text); err == nil || !strings.Contains(err.Error(), "not of this module") {
+	if _, err := r.Push(t.Context(), "ann", rollout.Upload{Policy: "p", Module: guest(t, "trap"), Signature: text}); err == nil || !strings.Contains(err.Error(), "not of this module") {
 		t.Fatalf("with another's signature: %v", err)
 	}
-	digest, err := r.Push(t.Context(), "ann", "p", "", module, text)
+	digest, err := r.Push(t.Context(), "ann", rollout.Upload{Policy: "p", Module: module, Signature: text})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,3 +295,98 @@ func TestUnitsStayTogether(t *testing.T) {
 }
 
 var _ placement.PlacerSource = (*registry.Source)(nil)
+
+// One module with other values is another version, which a restart finds as it was.
+func TestConfiguredVersions(t *testing.T) {
+	c := newCell(t)
+	r := open(t, quick(c))
+	module := guest(t, "tunable")
+	bring := func(order string) (rollout.Digest, error) {
+		return r.Push(t.Context(), "ann", rollout.Upload{Policy: "p", Module: module, Config: map[string]string{"order": order}})
+	}
+	plain := push(t, r, "p", "tunable")
+	if same, err := bring("1"); err != nil || same != plain {
+		t.Fatalf("its own defaults make version %s of %s: %v", same.Short(), plain.Short(), err)
+	}
+	seven, err := bring("7")
+	if err != nil || seven == plain {
+		t.Fatal(seven, err)
+	}
+	for order, want := range map[string]string{"13": "configuration", "many": "is no int"} {
+		if _, err := bring(order); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("order %s: %v", order, err)
+		}
+	}
+	change(t, r, rollout.Move{Policy: "p", Digest: seven, To: rollout.Active})
+	r.Close()
+	c.start(t)
+	r = open(t, quick(c))
+	if v := r.Slot("preempt", "p").Current(); v == nil || rollout.Digest(v.Digest()) != seven || rollout.Digest(v.Module().Digest) != plain {
+		t.Fatalf("in force is %v: %s", v, stages(r, "p"))
+	}
+	book := r.Book()
+	if v := book.Find("p").Version(seven); v.Config["order"] != "7" || v.ModuleDigest() != plain || book.Find("p").Version(plain).Config != nil {
+		t.Fatalf("%+v", v)
+	}
+}
+
+// An edit that was made against another state of the policy is refused.
+func TestExpectedVersion(t *testing.T) {
+	r := open(t, quick(newCell(t)))
+	digest := push(t, r, "p", "firstfit")
+	book := r.Book()
+	seen := book.Find("p").Edits
+	change(t, r, rollout.Move{Policy: "p", Digest: digest, To: rollout.Active, Expected: seen})
+	for _, event := range []rollout.Event{
+		rollout.Move{Policy: "p", Digest: digest, To: rollout.Shadow, Expected: seen}, rollout.Rollback{Policy: "p", Expected: seen}, rollout.Retire{Policy: "p", Expected: seen},
+	} {
+		var refused *scheduler.Error
+		if _, err := r.Change(t.Context(), "ann", event); !errors.As(err, &refused) || refused.Kind != scheduler.Aborted {
+			t.Errorf("%+v: %v", event, err)
+		}
+	}
+	if _, err := r.Push(t.Context(), "ann", rollout.Upload{Policy: "p", Module: guest(t, "trap"), Expected: seen}); err == nil {
+		t.Error("a push is taken")
+	}
+	if got := stages(r, "p"); !strings.Contains(got, "active") || strings.Contains(got, "uploaded") {
+		t.Fatal(got)
+	}
+	change(t, r, rollout.Retire{Policy: "p", Expected: seen + 1})
+}
+
+// An edit whose answer was lost became durable all the same: the next one finds out, and what the registry says is what a restart finds.
+func TestAnswerIsLost(t *testing.T) {
+	c := newCell(t)
+	r := open(t, quick(c))
+	first, second := push(t, r, "p", "firstfit"), push(t, r, "p", "bestfit")
+	c.lose = errors.New("nobody waits any more")
+	if _, err := r.Change(t.Context(), "ann", rollout.Move{Policy: "p", Digest: first, To: rollout.Active}); err == nil {
+		t.Fatal("acknowledged")
+	}
+	c.lose = nil
+	change(t, r, rollout.Move{Policy: "p", Digest: second, To: rollout.Shadow})
+	before := stages(r, "p")
+	r.Close()
+	c.start(t)
+	if r = open(t, quick(c)); stages(r, "p") != before || !strings.Contains(before, "shadow") || strings.Contains(before, "active") {
+		t.Fatalf("it was %s and is %s", before, stages(r, "p"))
+	}
+}
+
+// A shard lets go of a version that was retired as soon as it places anything, under whatever name.
+func TestRetiredIsLetGo(t *testing.T) {
+	r := open(t, quick(newCell(t)))
+	digest := push(t, r, "p", "firstfit")
+	change(t, r, rollout.Move{Policy: "p", Digest: digest, To: rollout.Active})
+	s := source(t, r, "c/0")
+	table := newTable(t, 3)
+	place(t, s, table, class(workload.Batch, "p", 10), 1, "")
+	version := r.Slot(rollout.Place, "p").Current()
+	change(t, r, rollout.Retire{Policy: "p"})
+	place(t, s, table, class(workload.Batch, "best-fit", 10), 1, "")
+	select {
+	case <-version.Closed():
+	default:
+		t.Fatal("the module is kept")
+	}
+}

@@ -156,23 +156,30 @@ func (r *Registry) load(ctx context.Context, s *seat, v *rollout.Version) error 
 		}
 		binary = append(binary, b...)
 	}
-	if _, err := r.signer(v.Digest, v.Signature); err != nil { // the trusted keys may be others than when it was pushed
+	if _, err := r.signer(v.ModuleDigest(), v.Signature); err != nil { // the trusted keys may be others than when it was pushed
 		return err
 	}
 	module, err := wasm.Check(binary, r.config.Wasm.Limits)
 	if err != nil {
 		return err
 	}
-	if rollout.Digest(module.Digest) != v.Digest {
+	if rollout.Digest(module.Digest) != v.ModuleDigest() {
 		return fmt.Errorf("the module in the store has digest %s", module.Digest.Short())
 	}
 	config := r.config.Wasm
 	config.Log = func(_ int, text string) {
 		r.log.Debug("policy says", slog.String(telemetry.KeyPolicy, s.name), slog.String(telemetry.KeyText, text))
 	}
+	if config.Values, err = module.Values(v.Config); err != nil {
+		return err
+	}
 	version, err := wasm.Load(ctx, module, config)
 	if err != nil {
 		return err
+	}
+	if rollout.Digest(version.Digest()) != v.Digest {
+		version.Release()
+		return fmt.Errorf("with its configuration the module has digest %s", version.Digest().Short())
 	}
 	s.loaded[v.Digest] = version
 	return nil
@@ -241,6 +248,7 @@ func (r *Registry) swap() {
 	}
 	r.discardUnwanted(&book)
 	r.welcome()
+	r.changes.Add(1)
 	r.tellForce(&book)
 }
 
@@ -309,6 +317,7 @@ func (r *Registry) withdraw(moves []rollout.Moved) {
 		s.plan.Store(next)
 	}
 	r.welcome()
+	r.changes.Add(1)
 }
 
 // clear lets go of everything.

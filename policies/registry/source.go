@@ -25,6 +25,7 @@ type Source struct {
 	under    map[underKey]*placement.Class
 	drawn    uint64
 	served   []placement.Served // of the batch at hand
+	settled  uint64             // the registry's changes when chairs were last looked at
 	turn     int                // whose among the newcomers in shadow it is to be compared
 
 	effective atomic.Pointer[map[string]rollout.Serving] // by policy; for reports
@@ -84,6 +85,7 @@ func (p *placer) Plan(t *host.Table, requests []placement.Request) []placement.R
 
 // Placer implements placement.PlacerSource.
 func (s *Source) Placer(policy string) (placement.Placer, bool) {
+	s.settle()
 	if rollout.BuiltIn(policy) {
 		return s.native, true
 	}
@@ -91,6 +93,24 @@ func (s *Source) Placer(policy string) (placement.Placer, bool) {
 		return &c.placer, true
 	}
 	return &s.fallback, true
+}
+
+// settle lets go of versions that are in force no more, whoever's name is asked next.
+func (s *Source) settle() {
+	now := s.registry.changes.Load()
+	if now == s.settled {
+		return
+	}
+	s.settled = now
+	for name, c := range s.chairs {
+		if c.seat != s.registry.seat(name) {
+			c.close()
+			delete(s.chairs, name)
+		} else if c.active != nil {
+			c.active.Settle()
+			c.candidate.Settle()
+		}
+	}
 }
 
 // chair is who serves a policy of placement that is in force; nil: it is not.

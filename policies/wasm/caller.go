@@ -137,7 +137,7 @@ func (c *caller) try(q *question) *Fault {
 	}
 	v.counters.Requests.Add(uint64(max(q.records, 1)))
 	if c.config.OnCall != nil {
-		c.config.OnCall(Call{Digest: v.module.Digest, Requests: max(q.records, 1), Tasks: q.tasks, Placed: count, Fuel: fuel, Used: in.used(fuel), Took: took, Memory: in.size()})
+		c.config.OnCall(Call{Digest: v.digest, Requests: max(q.records, 1), Tasks: q.tasks, Placed: count, Fuel: fuel, Used: in.used(fuel), Took: took, Memory: in.size()})
 	}
 	return nil
 }
@@ -168,7 +168,7 @@ func (c *caller) ready(q *question) *Fault {
 	v := c.version
 	bad := func(err error) *Fault {
 		v.counters.fault(FaultStart)
-		return &Fault{Kind: FaultStart, Policy: v.module.Capability.Name, Digest: v.module.Digest, Doing: "lay out the arena", Err: err}
+		return &Fault{Kind: FaultStart, Policy: v.module.Capability.Name, Digest: v.digest, Doing: "lay out the arena", Err: err}
 	}
 	s := q.shape
 	s.Kind, s.Config = c.kind, len(v.encoded)

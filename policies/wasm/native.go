@@ -14,16 +14,13 @@ import (
 // what it says of itself. Nothing stops it when it runs on for ever: it is trusted as the program is. A panic is a fault like a guest's trap. The error is a *Fault.
 func LoadNative(program *policy.Program, config Config) (*Version, error) {
 	m := &Module{Digest: sha256.Sum256(program.Section()), Capability: program.Capability()}
-	v := &Version{module: m, native: program, config: config, limits: config.Limits.orDefault(), closed: make(chan struct{})}
+	v := &Version{module: m, digest: m.Digest, native: program, config: config, limits: config.Limits.orDefault(), closed: make(chan struct{})}
 	bad := func(err error) (*Version, error) {
 		v.close()
 		return nil, &Fault{Kind: FaultStart, Policy: m.Capability.Name, Digest: m.Digest, Doing: "configure", Err: err}
 	}
-	values, err := m.Capability.With(config.Values)
-	if err != nil {
-		return bad(err)
-	}
-	if v.encoded, err = values.Append(nil); err != nil {
+	var err error
+	if v.encoded, v.digest, err = m.configure(config.Values); err != nil {
 		return bad(err)
 	}
 	if err := v.try(); err != nil {

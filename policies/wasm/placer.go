@@ -76,6 +76,13 @@ func NewPlacer(config PlacerConfig) *Placer {
 	return p
 }
 
+// Settle lets go of a version that is in force no more, before the next batch would.
+func (p *Placer) Settle() {
+	if p.version != nil {
+		p.enter()
+	}
+}
+
 // Close lets go of the version that the placer works with.
 func (p *Placer) Close() { p.leave() }
 
@@ -255,7 +262,7 @@ func (p *Placer) round(t *host.Table, items []item) *Fault {
 	counters.Tasks.Add(uint64(placed))
 	if p.config.OnCall != nil {
 		p.config.OnCall(Call{
-			Digest: p.version.module.Digest, Requests: n, Tasks: c.tasks, Placed: placed, Fuel: fuel, Used: p.instance.used(fuel), Took: took, Computed: computedSince(thread, took),
+			Digest: p.version.digest, Requests: n, Tasks: c.tasks, Placed: placed, Fuel: fuel, Used: p.instance.used(fuel), Took: took, Computed: computedSince(thread, took),
 			Memory: p.instance.size(), Results: m.results(p.instance, count),
 		})
 	}
@@ -278,7 +285,7 @@ func (p *Placer) ready(t *host.Table) *Fault {
 	m, err := newImage(t, p.config.Names, p.version)
 	if err != nil {
 		p.version.counters.fault(FaultStart)
-		return &Fault{Kind: FaultStart, Policy: p.version.module.Capability.Name, Digest: p.version.module.Digest, Doing: "lay out the table", Err: err}
+		return &Fault{Kind: FaultStart, Policy: p.version.module.Capability.Name, Digest: p.version.digest, Doing: "lay out the table", Err: err}
 	}
 	seed, _ := p.moment()
 	in, err := p.version.start(m.b, &m.layout, seed)

@@ -32,7 +32,7 @@ func (p *Placer) Follow(s placement.Served) {
 
 func (p *Placer) digest() string {
 	if p.record.of != p.version {
-		p.record.of, p.record.digest = p.version, p.version.module.Digest.String()
+		p.record.of, p.record.digest = p.version, p.version.digest.String()
 	}
 	return p.record.digest
 }

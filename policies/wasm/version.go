@@ -29,6 +29,7 @@ type Config struct {
 // Version is a loaded policy in a runtime of its own. It is closed when its owner has let go of it and the last Placer has moved on.
 type Version struct {
 	module   *Module
+	digest   Digest
 	native   *policy.Program // in place of what is compiled; nil: a module
 	config   Config
 	limits   Limits
@@ -48,16 +49,13 @@ type Version struct {
 
 // Load compiles a module, brings an instance up and tries it on a table of its own, from which it learns what fuel a call may need. The error is a *Fault.
 func Load(ctx context.Context, module *Module, config Config) (*Version, error) {
-	v := &Version{module: module, config: config, limits: config.Limits.orDefault(), closed: make(chan struct{})}
+	v := &Version{module: module, digest: module.Digest, config: config, limits: config.Limits.orDefault(), closed: make(chan struct{})}
 	bad := func(kind FaultKind, doing string, err error) (*Version, error) {
 		v.close()
 		return nil, &Fault{Kind: kind, Policy: module.Capability.Name, Digest: module.Digest, Doing: doing, Err: err}
 	}
-	values, err := module.Capability.With(config.Values)
-	if err != nil {
-		return bad(FaultStart, "configure", err)
-	}
-	if v.encoded, err = values.Append(nil); err != nil {
+	var err error
+	if v.encoded, v.digest, err = module.configure(config.Values); err != nil {
 		return bad(FaultStart, "configure", err)
 	}
 	if config.Cache != "" {
@@ -122,6 +120,9 @@ func (v *Version) compileWith(ctx context.Context, config wazero.RuntimeConfig) 
 
 // Module is what was loaded.
 func (v *Version) Module() *Module { return v.module }
+
+// Digest identifies the version: its module and, where that has other values than its defaults, these.
+func (v *Version) Digest() Digest { return v.digest }
 
 // Counters count what the version did so far.
 func (v *Version) Counters() *Counters { return &v.counters }

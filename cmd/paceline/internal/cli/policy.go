@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -37,12 +38,17 @@ func (a *app) policyCommand() *cobra.Command {
 
 func (a *app) policyPush() *cobra.Command {
 	var kind, signature string
+	var version uint64
+	var set []string
 	cmd := &cobra.Command{
 		Use:   "push NAME FILE",
 		Short: "Keep a version of a policy",
 		Long: `Push a module. The server checks it, brings it up and tries it on tables of its own first, and refuses what fails there. It decides nothing
-until it is activated. A signature is read from FILE.sig when there is one; a server with --policy-keys wants one.`,
+until it is activated. A signature is read from FILE.sig when there is one; a server with --policy-keys wants one.
+
+--set gives a value of the policy's configuration in place of its default. The same module with other values is another version, with a digest of its own.`,
 		Example: `  paceline policy push tight tight.wasm
+  paceline policy push tight tight.wasm --set reserve=250
   paceline policy shadow tight`,
 		Args: args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -50,7 +56,14 @@ until it is activated. A signature is read from FILE.sig when there is one; a se
 			if err != nil {
 				return &failure{code: ExitUsage, err: fmt.Errorf("read the module: %w", err)}
 			}
-			request := &pacelinev1.PushPolicyRequest{Name: given[0], Kind: kind, Module: module}
+			request := &pacelinev1.PushPolicyRequest{Name: given[0], Kind: kind, Module: module, ExpectedVersion: version, Config: map[string]string{}}
+			for _, s := range set {
+				key, value, ok := strings.Cut(s, "=")
+				if !ok {
+					return &failure{code: ExitUsage, err: fmt.Errorf("--set %q: it is key=value", s)}
+				}
+				request.Config[key] = value
+			}
 			path := first(signature, given[1]+".sig")
 			if request.Signature, err = os.ReadFile(path); err != nil && (signature != "" || !os.IsNotExist(err)) {
 				return &failure{code: ExitUsage, err: fmt.Errorf("read the signature: %w", err)}
@@ -66,7 +79,14 @@ until it is activated. A signature is read from FILE.sig when there is one; a se
 	}
 	cmd.Flags().StringVar(&kind, "kind", "", "place, preempt, quota or route (default: the first that the module names)")
 	cmd.Flags().StringVar(&signature, "signature", "", "file with the module's signature (default: FILE.sig, if it is there)")
+	cmd.Flags().StringArrayVar(&set, "set", nil, "a value of the policy's configuration, as key=value; may be repeated (default: what the policy says itself)")
+	expectPolicy(cmd, &version)
 	return cmd
+}
+
+// expectPolicy adds the flag that keeps from acting on a policy that changed meanwhile.
+func expectPolicy(cmd *cobra.Command, version *uint64) {
+	cmd.Flags().Uint64Var(version, "expected-version", 0, "act only if this is the policy's version (0: whatever it is)")
 }
 
 // tellStage says where a version stands now.
@@ -120,10 +140,12 @@ func (g *gateFlags) gates() *pacelinev1.PolicyGates {
 func (a *app) policyMove(cmd *cobra.Command, stage pacelinev1.PolicyStage, scope func() *pacelinev1.PolicyScope) *cobra.Command {
 	gates := &gateFlags{}
 	gates.add(cmd)
+	var version uint64
+	expectPolicy(cmd, &version)
 	cmd.Long += "\n\nDIGEST is the beginning of the version's; without it the newest version is taken. What breaks a gate is rolled back by itself, and 'policy get' says why."
 	cmd.Args = args(cobra.RangeArgs(1, 2))
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
-		request := &pacelinev1.MovePolicyRequest{Name: given[0], Stage: stage, Gates: gates.gates()}
+		request := &pacelinev1.MovePolicyRequest{Name: given[0], Stage: stage, Gates: gates.gates(), ExpectedVersion: version}
 		if scope != nil {
 			request.Scope = scope()
 		}
@@ -219,6 +241,7 @@ kind that name none.`,
 
 func (a *app) policyRollback() *cobra.Command {
 	var why string
+	var version uint64
 	cmd := &cobra.Command{
 		Use:   "rollback NAME",
 		Short: "Take a version out of force",
@@ -228,7 +251,7 @@ was rolled back itself, and else the default places the work.`,
 		Args:    args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return a.withBundles(func(p *output.Printer, c *client.Client) error {
-				answer, err := call(cmd.Context(), c.Policies.RollBackPolicy, &pacelinev1.RollBackPolicyRequest{Name: given[0], Why: why})
+				answer, err := call(cmd.Context(), c.Policies.RollBackPolicy, &pacelinev1.RollBackPolicyRequest{Name: given[0], Why: why, ExpectedVersion: version})
 				if err != nil {
 					return err
 				}
@@ -237,11 +260,13 @@ was rolled back itself, and else the default places the work.`,
 		},
 	}
 	cmd.Flags().StringVar(&why, "why", "", "a note for the policy's story")
+	expectPolicy(cmd, &version)
 	return cmd
 }
 
 func (a *app) policyRetire() *cobra.Command {
-	return &cobra.Command{
+	var version uint64
+	cmd := &cobra.Command{
 		Use:   "retire NAME",
 		Short: "Take a policy out of force",
 		Long: `Take all versions of a policy out of force. Jobs and pools that name it are placed by the default, which job explain says; new ones that name it
@@ -250,7 +275,7 @@ are refused. Its versions are kept.`,
 		Args:    args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return a.withBundles(func(p *output.Printer, c *client.Client) error {
-				answer, err := call(cmd.Context(), c.Policies.RetirePolicy, &pacelinev1.RetirePolicyRequest{Name: given[0]})
+				answer, err := call(cmd.Context(), c.Policies.RetirePolicy, &pacelinev1.RetirePolicyRequest{Name: given[0], ExpectedVersion: version})
 				if err != nil {
 					return err
 				}
@@ -258,6 +283,8 @@ are refused. Its versions are kept.`,
 			})
 		},
 	}
+	expectPolicy(cmd, &version)
+	return cmd
 }
 
 // tellForce says what of a policy is in force.
@@ -373,7 +400,7 @@ func byForce(policies []*pacelinev1.Policy) (rows []*pacelinev1.Policy) {
 
 func withVersion(p *pacelinev1.Policy, v *pacelinev1.PolicyVersion) *pacelinev1.Policy {
 	return &pacelinev1.Policy{
-		Name: p.GetName(), Kind: p.GetKind(), BuiltIn: p.GetBuiltIn(), DefaultFor: p.GetDefaultFor(), Serving: p.GetServing(), Versions: []*pacelinev1.PolicyVersion{v},
+		Name: p.GetName(), Kind: p.GetKind(), BuiltIn: p.GetBuiltIn(), DefaultFor: p.GetDefaultFor(), Serving: p.GetServing(), Versions: []*pacelinev1.PolicyVersion{v}, Version: p.GetVersion(),
 	}
 }
 
@@ -428,11 +455,21 @@ func policyColumns(now time.Time) output.Columns[*pacelinev1.Policy] {
 			{Header: "TASKS", Wide: true, Value: fare(func(f *pacelinev1.PolicyFare) string { return number(f.GetTasks()) })},
 			{Header: "LEFTOVER", Wide: true, Value: fare(func(f *pacelinev1.PolicyFare) string { return fmt.Sprintf("%+.1f", f.GetLeftoverPermille()) })},
 			{Header: "CALLS ITSELF", Wide: true, Value: version(v.GetCallsItself)},
+			{Header: "CONFIG", Wide: true, Value: version(func(v v) string { return settings(v.GetConfig()) })},
 			{Header: "SIGNED BY", Wide: true, Value: version(v.GetSignedBy)},
 			{Header: "BY", Wide: true, Value: version(v.GetBy)},
 			{Header: "WHY", Wide: true, Value: version(v.GetWhy)},
 		},
 	}
+}
+
+// settings are values of a configuration, by key.
+func settings(config map[string]string) string {
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(config)) {
+		list = append(list, key+"="+config[key])
+	}
+	return strings.Join(list, ",")
 }
 
 // share is a part as a percentage.
@@ -501,6 +538,11 @@ func (a *app) describePolicy(p *output.Printer, answer *pacelinev1.GetPolicyResp
 	}
 	if err := output.List(p, rows, policyColumns(a.Now()), nil); err != nil {
 		return err
+	}
+	for _, v := range policy.GetVersions() {
+		if len(v.GetConfig()) > 0 {
+			fmt.Fprintf(p.Out, "version %s is configured with %s\n", shortDigest(v.GetDigest()), settings(v.GetConfig()))
+		}
 	}
 	serving := [][]string{{"SHARD", "DIGEST", "LAST"}}
 	for _, s := range policy.GetServing() {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -89,37 +88,19 @@ func setFlag(cmd *cobra.Command) *[]string {
 
 // values reads --set by the types that the policy names.
 func values(m *wasm.Module, given []string) (policyabi.Config, error) {
-	var list policyabi.Config
+	set := map[string]string{}
 	for _, s := range given {
 		key, text, ok := strings.Cut(s, "=")
 		if !ok {
 			return nil, mistakef("--set %q: it is key=value", s)
 		}
-		v, known := policyabi.Config(m.Capability.Config).Lookup(key)
-		if !known {
-			return nil, mistakef("--set %s: policy %s has no such value; `paceline policy inspect` lists those that it has", key, m.Capability.Name)
-		}
-		if err := parse(&v, text); err != nil {
-			return nil, mistakef("--set %s: %q is no %s", key, text, v.Type)
-		}
-		list = append(list, v)
+		set[key] = text
+	}
+	list, err := m.Values(set)
+	if err != nil {
+		return nil, mistakef("--set: %w", err)
 	}
 	return list, nil
-}
-
-// parse reads a value of the type that v has.
-func parse(v *policyabi.Value, text string) (err error) {
-	switch v.Type {
-	case policyabi.Bool:
-		v.Bool, err = strconv.ParseBool(text)
-	case policyabi.Int:
-		v.Int, err = strconv.ParseInt(text, 10, 64)
-	case policyabi.Float:
-		v.Float, err = strconv.ParseFloat(text, 64)
-	case policyabi.Text:
-		v.Text = text
-	}
-	return err
 }
 
 func valueOf(v *policyabi.Value) any {

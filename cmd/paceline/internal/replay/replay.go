@@ -45,6 +45,7 @@ type source struct {
 	dataDir, dir string
 	since, until string
 	shard        string
+	set          []string // values of configurations
 }
 
 func (s *source) flags(cmd *cobra.Command, dataDir string) {
@@ -54,6 +55,10 @@ func (s *source) flags(cmd *cobra.Command, dataDir string) {
 	f.StringVar(&s.since, "since", "", "from when on: a time such as 2026-03-01T12:00:00Z, or how long ago, such as 1h (default: all that is kept); replay and diff begin with the segment in which it falls")
 	f.StringVar(&s.until, "until", "", "up to when, likewise (default: now)")
 	f.StringVar(&s.shard, "shard", "", "one shard alone, such as simulated/0")
+}
+
+func (s *source) setFlag(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&s.set, "set", nil, "a value of the configuration of every policy that has it, as key=value; may be repeated (default: what the policies say themselves)")
 }
 
 // wanted reads the flags.
@@ -118,6 +123,7 @@ func newReplayCommand(dataDir string, now func() time.Time) *cobra.Command {
 		},
 	}
 	s.flags(cmd, dataDir)
+	s.setFlag(cmd)
 	cmd.Flags().StringArrayVar(&policies, "policy", nil, "a module's file, or one of "+strings.Join(builtIn(), ", ")+"; may be repeated")
 	limits(cmd, &o)
 	return cmd
@@ -145,6 +151,7 @@ func newDiffCommand(dataDir string, now func() time.Time) *cobra.Command {
 		RunE: func(cmd *cobra.Command, given []string) error { return run(cmd, &s, given, o, now()) },
 	}
 	s.flags(cmd, dataDir)
+	s.setFlag(cmd)
 	limits(cmd, &o)
 	return cmd
 }
@@ -180,13 +187,20 @@ func run(cmd *cobra.Command, s *source, policies []string, o decision.Options, n
 	}
 	o.Range = wanted
 	faults := map[string]*wasm.Fault{}
+	set, err := readSettings(s.set)
+	if err != nil {
+		return err
+	}
 	for _, name := range policies {
-		c, free, err := contender(cmd.Context(), name, faults)
+		c, free, err := contender(cmd.Context(), name, set, faults)
 		if err != nil {
 			return err
 		}
 		defer free() //nolint:revive // a handful of policies, which all are needed until the end
 		o.Contenders = append(o.Contenders, c)
+	}
+	if err := set.unused(); err != nil {
+		return err
 	}
 	report, err := decision.Replay(cmd.Context(), dir, o)
 	if err != nil {
@@ -208,7 +222,7 @@ func run(cmd *cobra.Command, s *source, policies []string, o decision.Options, n
 const callWork = 1 << 16
 
 // contender makes a policy of its name or file. Its first fault is noted.
-func contender(ctx context.Context, name string, faults map[string]*wasm.Fault) (decision.Contender, func(), error) {
+func contender(ctx context.Context, name string, set settings, faults map[string]*wasm.Fault) (decision.Contender, func(), error) {
 	if slices.Contains(strategies, name) {
 		strategy := workload.Strategy(name)
 		if name == "native" {
@@ -216,13 +230,13 @@ func contender(ctx context.Context, name string, faults map[string]*wasm.Fault) 
 		}
 		return decision.Builtin(name, strategy), func() {}, nil
 	}
-	version, err := load(ctx, name)
+	version, err := load(ctx, name, set)
 	if err != nil {
 		return decision.Contender{}, nil, err
 	}
 	slot := &wasm.Slot{}
 	slot.Swap(version)
-	c := decision.Contender{Name: filepath.Base(name), Digest: version.Module().Digest.String(), New: func(names *resource.Names) (placement.Placer, error) {
+	c := decision.Contender{Name: filepath.Base(name), Digest: version.Digest().String(), New: func(names *resource.Names) (placement.Placer, error) {
 		return wasm.NewPlacer(wasm.PlacerConfig{Slot: slot, Names: names, CallWork: callWork, OnFault: func(f *wasm.Fault) {
 			if faults[name] == nil {
 				faults[name] = f
@@ -236,12 +250,16 @@ func contender(ctx context.Context, name string, faults map[string]*wasm.Fault) 
 }
 
 // load makes a policy that is built in, or of a module's file, ready.
-func load(ctx context.Context, name string) (*wasm.Version, error) {
+func load(ctx context.Context, name string, set settings) (*wasm.Version, error) {
 	if native.Find(name) != nil {
 		if !places(name) {
 			return nil, mistakef("policy %s is none of placement; only those can be replayed", name)
 		}
-		return native.Load(name, wasm.Config{})
+		values, err := set.of(&wasm.Module{Capability: native.Find(name).Capability()})
+		if err != nil {
+			return nil, err
+		}
+		return native.Load(name, wasm.Config{Values: values})
 	}
 	binary, err := os.ReadFile(name)
 	if err != nil {
@@ -254,7 +272,11 @@ func load(ctx context.Context, name string) (*wasm.Version, error) {
 	if !slices.Contains(module.Capability.Kinds, policyabi.Place) {
 		return nil, mistakef("policy %s is none of placement; only those can be replayed", name)
 	}
-	version, err := wasm.Load(ctx, module, wasm.Config{})
+	values, err := set.of(module)
+	if err != nil {
+		return nil, err
+	}
+	version, err := wasm.Load(ctx, module, wasm.Config{Values: values})
 	if err != nil {
 		return nil, mistakef("policy %s: %w", name, err)
 	}

@@ -31,7 +31,7 @@ var guests = filepath.Join("..", "..", "..", "..", "policies", "wasm", "testdata
 // record has a policy place random work on a table of its own, as a shard would: calls are as large as the time allows, with seeds and clock.
 func record(t *testing.T, dir, policy string, batches int) {
 	t.Helper()
-	version, err := load(t.Context(), policy)
+	version, err := load(t.Context(), policy, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestReplayOfPolicies(t *testing.T) {
 			dir := t.TempDir()
 			record(t, dir, policy, 60)
 			faults := map[string]*wasm.Fault{}
-			same, free, err := contender(t.Context(), policy, faults)
+			same, free, err := contender(t.Context(), policy, nil, faults)
 			if err != nil {
 				t.Fatal(err)
 			}

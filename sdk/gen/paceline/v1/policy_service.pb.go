@@ -108,7 +108,9 @@ type Policy struct {
 	// Kinds of jobs that it places where neither they nor their pools choose.
 	DefaultFor []string `protobuf:"bytes,6,rep,name=default_for,json=defaultFor,proto3" json:"default_for,omitempty"`
 	// What placed last under its name, by shard.
-	Serving       []*PolicyServing `protobuf:"bytes,7,rep,name=serving,proto3" json:"serving,omitempty"`
+	Serving []*PolicyServing `protobuf:"bytes,7,rep,name=serving,proto3" json:"serving,omitempty"`
+	// Grows with every move of a version; expected_version of requests is compared with it.
+	Version       uint64 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -192,10 +194,17 @@ func (x *Policy) GetServing() []*PolicyServing {
 	return nil
 }
 
+func (x *Policy) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 // PolicyVersion is one module.
 type PolicyVersion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// SHA-256 of the module, in hexadecimal.
+	// SHA-256 of the module, in hexadecimal; where its configuration has other values than its defaults, of the module and these.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	// How far it has come.
 	Stage PolicyStage `protobuf:"varint,2,opt,name=stage,proto3,enum=paceline.v1.PolicyStage" json:"stage,omitempty"`
@@ -220,7 +229,9 @@ type PolicyVersion struct {
 	// When.
 	PushTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=push_time,json=pushTime,proto3" json:"push_time,omitempty"`
 	// How it fares, since it came to its stage in this process. Of versions in force only.
-	Fare          *PolicyFare `protobuf:"bytes,13,opt,name=fare,proto3" json:"fare,omitempty"`
+	Fare *PolicyFare `protobuf:"bytes,13,opt,name=fare,proto3" json:"fare,omitempty"`
+	// Values of its configuration in place of the module's defaults.
+	Config        map[string]string `protobuf:"bytes,14,rep,name=config,proto3" json:"config,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -342,6 +353,13 @@ func (x *PolicyVersion) GetPushTime() *timestamppb.Timestamp {
 func (x *PolicyVersion) GetFare() *PolicyFare {
 	if x != nil {
 		return x.Fare
+	}
+	return nil
+}
+
+func (x *PolicyVersion) GetConfig() map[string]string {
+	if x != nil {
+		return x.Config
 	}
 	return nil
 }
@@ -784,9 +802,13 @@ type PushPolicyRequest struct {
 	// The module.
 	Module []byte `protobuf:"bytes,3,opt,name=module,proto3" json:"module,omitempty"`
 	// Its signature, as paceline policy sign makes it.
-	Signature     []byte `protobuf:"bytes,4,opt,name=signature,proto3" json:"signature,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Signature []byte `protobuf:"bytes,4,opt,name=signature,proto3" json:"signature,omitempty"`
+	// Values of its configuration, in place of the module's defaults.
+	Config map[string]string `protobuf:"bytes,5,rep,name=config,proto3" json:"config,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The version of the policy that the edit was made against. 0: any.
+	ExpectedVersion uint64 `protobuf:"varint,6,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PushPolicyRequest) Reset() {
@@ -845,6 +867,20 @@ func (x *PushPolicyRequest) GetSignature() []byte {
 		return x.Signature
 	}
 	return nil
+}
+
+func (x *PushPolicyRequest) GetConfig() map[string]string {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+func (x *PushPolicyRequest) GetExpectedVersion() uint64 {
+	if x != nil {
+		return x.ExpectedVersion
+	}
+	return 0
 }
 
 // PushPolicyResponse tells of the policy.
@@ -914,9 +950,11 @@ type MovePolicyRequest struct {
 	// What a canary decides for.
 	Scope *PolicyScope `protobuf:"bytes,4,opt,name=scope,proto3" json:"scope,omitempty"`
 	// What rolls it back.
-	Gates         *PolicyGates `protobuf:"bytes,5,opt,name=gates,proto3" json:"gates,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Gates *PolicyGates `protobuf:"bytes,5,opt,name=gates,proto3" json:"gates,omitempty"`
+	// The version of the policy that the edit was made against. 0: any.
+	ExpectedVersion uint64 `protobuf:"varint,6,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *MovePolicyRequest) Reset() {
@@ -984,6 +1022,13 @@ func (x *MovePolicyRequest) GetGates() *PolicyGates {
 	return nil
 }
 
+func (x *MovePolicyRequest) GetExpectedVersion() uint64 {
+	if x != nil {
+		return x.ExpectedVersion
+	}
+	return 0
+}
+
 // MovePolicyResponse tells of the policy.
 type MovePolicyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1045,9 +1090,11 @@ type RollBackPolicyRequest struct {
 	// The policy's name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Why, for the story.
-	Why           string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Why string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	// The version of the policy that the edit was made against. 0: any.
+	ExpectedVersion uint64 `protobuf:"varint,3,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RollBackPolicyRequest) Reset() {
@@ -1092,6 +1139,13 @@ func (x *RollBackPolicyRequest) GetWhy() string {
 		return x.Why
 	}
 	return ""
+}
+
+func (x *RollBackPolicyRequest) GetExpectedVersion() uint64 {
+	if x != nil {
+		return x.ExpectedVersion
+	}
+	return 0
 }
 
 // RollBackPolicyResponse tells of the policy.
@@ -1144,9 +1198,11 @@ func (x *RollBackPolicyResponse) GetPolicy() *Policy {
 type RetirePolicyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The policy's name.
-	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The version of the policy that the edit was made against. 0: any.
+	ExpectedVersion uint64 `protobuf:"varint,2,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RetirePolicyRequest) Reset() {
@@ -1184,6 +1240,13 @@ func (x *RetirePolicyRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *RetirePolicyRequest) GetExpectedVersion() uint64 {
+	if x != nil {
+		return x.ExpectedVersion
+	}
+	return 0
 }
 
 // RetirePolicyResponse tells of the policy.
@@ -1557,7 +1620,7 @@ var File_paceline_v1_policy_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_policy_service_proto_rawDesc = "" +
 	"\n" +
-	" paceline/v1/policy_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x89\x02\n" +
+	" paceline/v1/policy_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa3\x02\n" +
 	"\x06Policy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x19\n" +
@@ -1566,7 +1629,8 @@ const file_paceline_v1_policy_service_proto_rawDesc = "" +
 	"\x05story\x18\x05 \x03(\v2\x17.paceline.v1.PolicyMoveR\x05story\x12\x1f\n" +
 	"\vdefault_for\x18\x06 \x03(\tR\n" +
 	"defaultFor\x124\n" +
-	"\aserving\x18\a \x03(\v2\x1a.paceline.v1.PolicyServingR\aserving\"\xe2\x03\n" +
+	"\aserving\x18\a \x03(\v2\x1a.paceline.v1.PolicyServingR\aserving\x12\x18\n" +
+	"\aversion\x18\b \x01(\x04R\aversion\"\xdd\x04\n" +
 	"\rPolicyVersion\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12.\n" +
 	"\x05stage\x18\x02 \x01(\x0e2\x18.paceline.v1.PolicyStageR\x05stage\x120\n" +
@@ -1581,7 +1645,11 @@ const file_paceline_v1_policy_service_proto_rawDesc = "" +
 	" \x01(\tR\bsignedBy\x12\x1b\n" +
 	"\tpushed_by\x18\v \x01(\tR\bpushedBy\x127\n" +
 	"\tpush_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\bpushTime\x12+\n" +
-	"\x04fare\x18\r \x01(\v2\x17.paceline.v1.PolicyFareR\x04fare\"N\n" +
+	"\x04fare\x18\r \x01(\v2\x17.paceline.v1.PolicyFareR\x04fare\x12>\n" +
+	"\x06config\x18\x0e \x03(\v2&.paceline.v1.PolicyVersion.ConfigEntryR\x06config\x1a9\n" +
+	"\vConfigEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
 	"\vPolicyScope\x12\x1c\n" +
 	"\x04pool\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\x04pool\x12!\n" +
 	"\apercent\x18\x02 \x01(\rB\a\xbaH\x04*\x02\x18dR\apercent\"\xc3\x02\n" +
@@ -1618,31 +1686,39 @@ const file_paceline_v1_policy_service_proto_rawDesc = "" +
 	"\x04from\x18\x03 \x01(\x0e2\x18.paceline.v1.PolicyStageR\x04from\x12(\n" +
 	"\x02to\x18\x04 \x01(\x0e2\x18.paceline.v1.PolicyStageR\x02to\x12\x0e\n" +
 	"\x02by\x18\x05 \x01(\tR\x02by\x12\x10\n" +
-	"\x03why\x18\x06 \x01(\tR\x03why\"\xdd\x01\n" +
+	"\x03why\x18\x06 \x01(\tR\x03why\"\xa1\x03\n" +
 	"\x11PushPolicyRequest\x12?\n" +
 	"\x04name\x18\x01 \x01(\tB+\xbaH(r&2$^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$R\x04name\x129\n" +
 	"\x04kind\x18\x02 \x01(\tB%\xbaH\"r R\x00R\x05placeR\apreemptR\x05quotaR\x05routeR\x04kind\x12$\n" +
 	"\x06module\x18\x03 \x01(\fB\f\xbaH\tz\a\x10\x01\x18\x80\x80\xf8\x01R\x06module\x12&\n" +
-	"\tsignature\x18\x04 \x01(\fB\b\xbaH\x05z\x03\x18\x80\bR\tsignature\"Y\n" +
+	"\tsignature\x18\x04 \x01(\fB\b\xbaH\x05z\x03\x18\x80\bR\tsignature\x12\\\n" +
+	"\x06config\x18\x05 \x03(\v2*.paceline.v1.PushPolicyRequest.ConfigEntryB\x18\xbaH\x15\x9a\x01\x12\x10\x80\x02\"\x06r\x04\x10\x01\x18?*\x05r\x03\x18\x80 R\x06config\x12)\n" +
+	"\x10expected_version\x18\x06 \x01(\x04R\x0fexpectedVersion\x1a9\n" +
+	"\vConfigEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Y\n" +
 	"\x12PushPolicyResponse\x12+\n" +
 	"\x06policy\x18\x01 \x01(\v2\x13.paceline.v1.PolicyR\x06policy\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\tR\x06digest\"\x81\x02\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\"\xac\x02\n" +
 	"\x11MovePolicyRequest\x12\x1d\n" +
 	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12/\n" +
 	"\x06digest\x18\x02 \x01(\tB\x17\xbaH\x14r\x122\x10^[0-9a-f]{0,64}$R\x06digest\x12<\n" +
 	"\x05stage\x18\x03 \x01(\x0e2\x18.paceline.v1.PolicyStageB\f\xbaH\t\x82\x01\x06\x18\x02\x18\x03\x18\x04R\x05stage\x12.\n" +
 	"\x05scope\x18\x04 \x01(\v2\x18.paceline.v1.PolicyScopeR\x05scope\x12.\n" +
-	"\x05gates\x18\x05 \x01(\v2\x18.paceline.v1.PolicyGatesR\x05gates\"Y\n" +
+	"\x05gates\x18\x05 \x01(\v2\x18.paceline.v1.PolicyGatesR\x05gates\x12)\n" +
+	"\x10expected_version\x18\x06 \x01(\x04R\x0fexpectedVersion\"Y\n" +
 	"\x12MovePolicyResponse\x12+\n" +
 	"\x06policy\x18\x01 \x01(\v2\x13.paceline.v1.PolicyR\x06policy\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\tR\x06digest\"R\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\"}\n" +
 	"\x15RollBackPolicyRequest\x12\x1d\n" +
 	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12\x1a\n" +
-	"\x03why\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\x03why\"E\n" +
+	"\x03why\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\x03why\x12)\n" +
+	"\x10expected_version\x18\x03 \x01(\x04R\x0fexpectedVersion\"E\n" +
 	"\x16RollBackPolicyResponse\x12+\n" +
-	"\x06policy\x18\x01 \x01(\v2\x13.paceline.v1.PolicyR\x06policy\"4\n" +
+	"\x06policy\x18\x01 \x01(\v2\x13.paceline.v1.PolicyR\x06policy\"_\n" +
 	"\x13RetirePolicyRequest\x12\x1d\n" +
-	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\"C\n" +
+	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12)\n" +
+	"\x10expected_version\x18\x02 \x01(\x04R\x0fexpectedVersion\"C\n" +
 	"\x14RetirePolicyResponse\x12+\n" +
 	"\x06policy\x18\x01 \x01(\v2\x13.paceline.v1.PolicyR\x06policy\"r\n" +
 	"\x17SetDefaultPolicyRequest\x128\n" +
@@ -1694,7 +1770,7 @@ func file_paceline_v1_policy_service_proto_rawDescGZIP() []byte {
 }
 
 var file_paceline_v1_policy_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_paceline_v1_policy_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_paceline_v1_policy_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_paceline_v1_policy_service_proto_goTypes = []any{
 	(PolicyStage)(0),                 // 0: paceline.v1.PolicyStage
 	(*Policy)(nil),                   // 1: paceline.v1.Policy
@@ -1718,53 +1794,57 @@ var file_paceline_v1_policy_service_proto_goTypes = []any{
 	(*ListPoliciesResponse)(nil),     // 19: paceline.v1.ListPoliciesResponse
 	(*GetPolicyRequest)(nil),         // 20: paceline.v1.GetPolicyRequest
 	(*GetPolicyResponse)(nil),        // 21: paceline.v1.GetPolicyResponse
-	(*timestamppb.Timestamp)(nil),    // 22: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 23: google.protobuf.Duration
+	nil,                              // 22: paceline.v1.PolicyVersion.ConfigEntry
+	nil,                              // 23: paceline.v1.PushPolicyRequest.ConfigEntry
+	(*timestamppb.Timestamp)(nil),    // 24: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 25: google.protobuf.Duration
 }
 var file_paceline_v1_policy_service_proto_depIdxs = []int32{
 	2,  // 0: paceline.v1.Policy.versions:type_name -> paceline.v1.PolicyVersion
 	7,  // 1: paceline.v1.Policy.story:type_name -> paceline.v1.PolicyMove
 	6,  // 2: paceline.v1.Policy.serving:type_name -> paceline.v1.PolicyServing
 	0,  // 3: paceline.v1.PolicyVersion.stage:type_name -> paceline.v1.PolicyStage
-	22, // 4: paceline.v1.PolicyVersion.since:type_name -> google.protobuf.Timestamp
+	24, // 4: paceline.v1.PolicyVersion.since:type_name -> google.protobuf.Timestamp
 	3,  // 5: paceline.v1.PolicyVersion.scope:type_name -> paceline.v1.PolicyScope
 	4,  // 6: paceline.v1.PolicyVersion.gates:type_name -> paceline.v1.PolicyGates
-	22, // 7: paceline.v1.PolicyVersion.push_time:type_name -> google.protobuf.Timestamp
+	24, // 7: paceline.v1.PolicyVersion.push_time:type_name -> google.protobuf.Timestamp
 	5,  // 8: paceline.v1.PolicyVersion.fare:type_name -> paceline.v1.PolicyFare
-	23, // 9: paceline.v1.PolicyGates.slow_call:type_name -> google.protobuf.Duration
-	23, // 10: paceline.v1.PolicyFare.call_time:type_name -> google.protobuf.Duration
-	22, // 11: paceline.v1.PolicyServing.time:type_name -> google.protobuf.Timestamp
-	22, // 12: paceline.v1.PolicyMove.time:type_name -> google.protobuf.Timestamp
-	0,  // 13: paceline.v1.PolicyMove.from:type_name -> paceline.v1.PolicyStage
-	0,  // 14: paceline.v1.PolicyMove.to:type_name -> paceline.v1.PolicyStage
-	1,  // 15: paceline.v1.PushPolicyResponse.policy:type_name -> paceline.v1.Policy
-	0,  // 16: paceline.v1.MovePolicyRequest.stage:type_name -> paceline.v1.PolicyStage
-	3,  // 17: paceline.v1.MovePolicyRequest.scope:type_name -> paceline.v1.PolicyScope
-	4,  // 18: paceline.v1.MovePolicyRequest.gates:type_name -> paceline.v1.PolicyGates
-	1,  // 19: paceline.v1.MovePolicyResponse.policy:type_name -> paceline.v1.Policy
-	1,  // 20: paceline.v1.RollBackPolicyResponse.policy:type_name -> paceline.v1.Policy
-	1,  // 21: paceline.v1.RetirePolicyResponse.policy:type_name -> paceline.v1.Policy
-	1,  // 22: paceline.v1.ListPoliciesResponse.policies:type_name -> paceline.v1.Policy
-	1,  // 23: paceline.v1.GetPolicyResponse.policy:type_name -> paceline.v1.Policy
-	8,  // 24: paceline.v1.PolicyService.PushPolicy:input_type -> paceline.v1.PushPolicyRequest
-	10, // 25: paceline.v1.PolicyService.MovePolicy:input_type -> paceline.v1.MovePolicyRequest
-	12, // 26: paceline.v1.PolicyService.RollBackPolicy:input_type -> paceline.v1.RollBackPolicyRequest
-	14, // 27: paceline.v1.PolicyService.RetirePolicy:input_type -> paceline.v1.RetirePolicyRequest
-	16, // 28: paceline.v1.PolicyService.SetDefaultPolicy:input_type -> paceline.v1.SetDefaultPolicyRequest
-	18, // 29: paceline.v1.PolicyService.ListPolicies:input_type -> paceline.v1.ListPoliciesRequest
-	20, // 30: paceline.v1.PolicyService.GetPolicy:input_type -> paceline.v1.GetPolicyRequest
-	9,  // 31: paceline.v1.PolicyService.PushPolicy:output_type -> paceline.v1.PushPolicyResponse
-	11, // 32: paceline.v1.PolicyService.MovePolicy:output_type -> paceline.v1.MovePolicyResponse
-	13, // 33: paceline.v1.PolicyService.RollBackPolicy:output_type -> paceline.v1.RollBackPolicyResponse
-	15, // 34: paceline.v1.PolicyService.RetirePolicy:output_type -> paceline.v1.RetirePolicyResponse
-	17, // 35: paceline.v1.PolicyService.SetDefaultPolicy:output_type -> paceline.v1.SetDefaultPolicyResponse
-	19, // 36: paceline.v1.PolicyService.ListPolicies:output_type -> paceline.v1.ListPoliciesResponse
-	21, // 37: paceline.v1.PolicyService.GetPolicy:output_type -> paceline.v1.GetPolicyResponse
-	31, // [31:38] is the sub-list for method output_type
-	24, // [24:31] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	22, // 9: paceline.v1.PolicyVersion.config:type_name -> paceline.v1.PolicyVersion.ConfigEntry
+	25, // 10: paceline.v1.PolicyGates.slow_call:type_name -> google.protobuf.Duration
+	25, // 11: paceline.v1.PolicyFare.call_time:type_name -> google.protobuf.Duration
+	24, // 12: paceline.v1.PolicyServing.time:type_name -> google.protobuf.Timestamp
+	24, // 13: paceline.v1.PolicyMove.time:type_name -> google.protobuf.Timestamp
+	0,  // 14: paceline.v1.PolicyMove.from:type_name -> paceline.v1.PolicyStage
+	0,  // 15: paceline.v1.PolicyMove.to:type_name -> paceline.v1.PolicyStage
+	23, // 16: paceline.v1.PushPolicyRequest.config:type_name -> paceline.v1.PushPolicyRequest.ConfigEntry
+	1,  // 17: paceline.v1.PushPolicyResponse.policy:type_name -> paceline.v1.Policy
+	0,  // 18: paceline.v1.MovePolicyRequest.stage:type_name -> paceline.v1.PolicyStage
+	3,  // 19: paceline.v1.MovePolicyRequest.scope:type_name -> paceline.v1.PolicyScope
+	4,  // 20: paceline.v1.MovePolicyRequest.gates:type_name -> paceline.v1.PolicyGates
+	1,  // 21: paceline.v1.MovePolicyResponse.policy:type_name -> paceline.v1.Policy
+	1,  // 22: paceline.v1.RollBackPolicyResponse.policy:type_name -> paceline.v1.Policy
+	1,  // 23: paceline.v1.RetirePolicyResponse.policy:type_name -> paceline.v1.Policy
+	1,  // 24: paceline.v1.ListPoliciesResponse.policies:type_name -> paceline.v1.Policy
+	1,  // 25: paceline.v1.GetPolicyResponse.policy:type_name -> paceline.v1.Policy
+	8,  // 26: paceline.v1.PolicyService.PushPolicy:input_type -> paceline.v1.PushPolicyRequest
+	10, // 27: paceline.v1.PolicyService.MovePolicy:input_type -> paceline.v1.MovePolicyRequest
+	12, // 28: paceline.v1.PolicyService.RollBackPolicy:input_type -> paceline.v1.RollBackPolicyRequest
+	14, // 29: paceline.v1.PolicyService.RetirePolicy:input_type -> paceline.v1.RetirePolicyRequest
+	16, // 30: paceline.v1.PolicyService.SetDefaultPolicy:input_type -> paceline.v1.SetDefaultPolicyRequest
+	18, // 31: paceline.v1.PolicyService.ListPolicies:input_type -> paceline.v1.ListPoliciesRequest
+	20, // 32: paceline.v1.PolicyService.GetPolicy:input_type -> paceline.v1.GetPolicyRequest
+	9,  // 33: paceline.v1.PolicyService.PushPolicy:output_type -> paceline.v1.PushPolicyResponse
+	11, // 34: paceline.v1.PolicyService.MovePolicy:output_type -> paceline.v1.MovePolicyResponse
+	13, // 35: paceline.v1.PolicyService.RollBackPolicy:output_type -> paceline.v1.RollBackPolicyResponse
+	15, // 36: paceline.v1.PolicyService.RetirePolicy:output_type -> paceline.v1.RetirePolicyResponse
+	17, // 37: paceline.v1.PolicyService.SetDefaultPolicy:output_type -> paceline.v1.SetDefaultPolicyResponse
+	19, // 38: paceline.v1.PolicyService.ListPolicies:output_type -> paceline.v1.ListPoliciesResponse
+	21, // 39: paceline.v1.PolicyService.GetPolicy:output_type -> paceline.v1.GetPolicyResponse
+	33, // [33:40] is the sub-list for method output_type
+	26, // [26:33] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_policy_service_proto_init() }
@@ -1778,7 +1858,7 @@ func file_paceline_v1_policy_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_policy_service_proto_rawDesc), len(file_paceline_v1_policy_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
