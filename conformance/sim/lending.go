@@ -16,6 +16,9 @@ import (
 // lendEvery is how many seeds there are for one in which pools lend to one another.
 const lendEvery = 3
 
+// misnamingEvery is how many seeds there are for one whose shards name wrong victims. They lend.
+const misnamingEvery = 8 * lendEvery
+
 // lends reports whether the pools of a seed lend: its users come in tides, pool by pool, so that those who have lent want back what is theirs.
 func lends(seed uint64) bool { return seed%lendEvery == 0 }
 
@@ -32,6 +35,9 @@ func (o *Options) lend() {
 	f.LoseClusterEvery = pick(r, 0, time.Minute, 3*time.Minute)
 	f.HostEvery *= 3
 	f.CoreCrashEvery, f.ShardCrashEvery, f.ReattachEvery, f.CutEvery = 2*f.CoreCrashEvery, 2*f.ShardCrashEvery, 2*f.ReattachEvery, 2*f.CutEvery
+	if o.Seed%misnamingEvery == 0 {
+		f.WrongVictims = 300
+	}
 	if f.SlowMessage > 0 {
 		f.SlowMessage *= 2
 	}

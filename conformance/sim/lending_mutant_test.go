@@ -49,6 +49,21 @@ var lendingMutants = []coreMutant{
 	{name: "the claim to others' room is not looked at again", by: CheckVictims, edits: []edit{{
 		"core/scheduler/victims.go", "case !h.claim.between:", `case !h.claim.between && !(wrong("the claim to others' room is not looked at again") && h.in.claim.between):`,
 	}}},
+	{name: "the budget is not looked at again", by: CheckVictims, edits: []edit{{
+		"core/scheduler/victims.go", "if !may || uint64(j.budget().Left())", `if !may || !wrong("the budget is not looked at again") && uint64(j.budget().Left())`,
+	}}},
+	{name: "the overage is not looked at again", by: CheckVictims, edits: []edit{{
+		"core/scheduler/victims.go", "use[k] > 0 && left[k] > a.Entitlement[k] {",
+		`use[k] > 0 && (left[k] > a.Entitlement[k] || wrong("the overage is not looked at again")) {`,
+	}}},
+	{name: "priorities are not looked at again", by: CheckVictims, edits: []edit{{
+		"core/scheduler/victims.go", "j.spec.Priority, w.job.spec.Priority), j.spec.Priority < w.job.spec.Priority",
+		`j.spec.Priority, w.job.spec.Priority), j.spec.Priority < w.job.spec.Priority+either[int32]("equals make room", 1, 0) || wrong("priorities are not looked at again")`,
+	}}},
+	{name: "equals make room", by: CheckVictims, edits: []edit{{
+		"core/scheduler/victims.go", "if j.spec.Preemptible && j.spec.Priority < priority {",
+		`if j.spec.Preemptible && j.spec.Priority < priority+either[int32]("equals make room", 1, 0) {`,
+	}}},
 	{name: "nobody makes room", by: CheckLending, edits: []edit{{
 		"core/scheduler/preempt.go", "return c.starvedAt != 0 &&", `return !wrong("nobody makes room") && c.starvedAt != 0 &&`,
 	}}},
@@ -66,6 +81,10 @@ var mutantSeeds = map[string][]uint64{
 	"gangs go in parts":                                {21},
 	"the rate holds back questions alone":              {30},
 	"nobody makes room":                                {18},
+	"the budget is not looked at again":                {48},
+	"the overage is not looked at again":               {48},
+	"priorities are not looked at again":               {24},
+	"equals make room":                                 {12},
 }
 
 // lendingSeeds are tried when the named ones do not catch a mutant any more.

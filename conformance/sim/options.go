@@ -56,6 +56,7 @@ type Faults struct {
 	LoseClusterEvery time.Duration // all hosts of a cluster go out of contact, and return
 	StubbornKill     int           // what is to be killed goes on for up to minutes
 	SlowAnswer       int           // an answer about room takes seconds
+	WrongVictims     int           // an answer about room names runs that have nothing to do with it
 }
 
 // Draw returns the options of a seed. Each kind of fault is left out of every third run or so: a fault that always comes hides what needs

@@ -141,6 +141,7 @@ func (p *process) handle(m shard.Message) {
 	p.machine.Handle(p.w.now, m, &p.out)
 	epoch := p.out.Epoch
 	for _, r := range p.out.Replies {
+		r = p.misname(r)
 		p.told.sendLate(p.heldUp(r), func() {
 			if p.w.opts.Trace != nil {
 				p.w.trace("    %s -> %s under %v", p.c.id, traceReply(r), epoch)
@@ -165,6 +166,49 @@ func (p *process) heldUp(r shard.Reply) time.Duration {
 		p.w.after(time.Duration(late)/2, p.w.disturb)
 	}
 	return time.Duration(late)
+}
+
+// misname has an answer about room name runs that have nothing to do with it, as a shard might whose books are wrong: those of one job, as far as
+// they run in its cluster, or one of any. The core is to take nothing of it on trust.
+func (p *process) misname(r shard.Reply) shard.Reply {
+	answer, is := r.(shard.Pledged)
+	if !is || p.w.cell.state == nil {
+		return r
+	}
+	how, struck := p.w.strikes(place{wrongVictims, p.c.name}, p.w.opts.Faults.WrongVictims, func() int64 { return p.w.random.Int64() })
+	if !struck {
+		return r
+	}
+	var byJob [][]workload.RunID
+	reader := p.w.cell.state.Reader()
+	jobs, _ := reader.Jobs(0, 1<<20, scheduler.JobFilter{})
+	for n := range jobs {
+		var runs []workload.RunID
+		tasks, _ := reader.Tasks(jobs[n].ID, 0, 1<<20, scheduler.TaskFilter{})
+		for i := range tasks {
+			if t := &tasks[i]; t.Cluster == p.c.name && t.RunState.Live() && t.RunState != workload.RunKilling {
+				runs = append(runs, workload.RunID{Job: jobs[n].ID, Instance: t.Instance, Generation: t.Generation, Run: t.Run})
+			}
+		}
+		if len(runs) > 0 {
+			byJob = append(byJob, runs)
+		}
+	}
+	random := newRandom(uint64(how))
+	answer.Results = slices.Clone(answer.Results)
+	for n := range answer.Results {
+		if len(byJob) == 0 || len(answer.Results[n].Pledges) == 0 {
+			continue
+		}
+		pledges := slices.Clone(answer.Results[n].Pledges)
+		more := pick(random, byJob...)
+		if random.IntN(2) == 0 {
+			more = []workload.RunID{pick(random, more...)}
+		}
+		pledges[0].Victims = append(slices.Clone(pledges[0].Victims), more...)
+		answer.Results[n].Pledges = pledges
+	}
+	return answer
 }
 
 func (p *process) armWake(at int64) {

@@ -70,10 +70,11 @@ const (
 	reordered     = "status-reordered"  // value: how
 	stubbornKill  = "kill-does-nothing" // value: for how long
 	slowAnswer    = "slow-answer"       // about room that was made
+	wrongVictims  = "wrong-victims"     // in such an answer; value: how
 )
 
 // passing are the events that wait for something to strike.
-var passing = []string{slowMessage, slowCommit, commitCrash, commitFailure, slowCall, callFails, reordered, stubbornKill, slowAnswer}
+var passing = []string{slowMessage, slowCommit, commitCrash, commitFailure, slowCall, callFails, reordered, stubbornKill, slowAnswer, wrongVictims}
 
 // timed are the events whose value is a time.
 var timed = []string{clockJump, clusterCut, watchStalls, slowMessage, slowCommit, slowCall, stubbornKill, slowAnswer}

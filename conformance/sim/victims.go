@@ -139,8 +139,7 @@ func (r *rooms) checkVictim(e *eviction) {
 		r.count("evicted-between")
 		r.checkClaim(e, says)
 	}
-	// Where a policy is asked first, those who had waited may have got hosts by the time of the answer, and others of their job wait in their place.
-	if waited := e.room.asked - r.waitsSince(by); waited < int64(holdOff) && !r.w.opts.Policies {
+	if waited := e.room.asked - r.waitsSince(by); waited < int64(holdOff) {
 		says("it has waited for %v", time.Duration(waited))
 	}
 	switch victim.Spec.Kind {

@@ -84,10 +84,15 @@ func (s *State) headPlea(q *poolQueue, j *job) (in *plea, ending bool) {
 	if w.tasks() == 0 || slices.ContainsFunc(w.parts, func(p placePart) bool { return p.class.asking }) {
 		return nil, false
 	}
-	return &plea{work: w, claim: claim{
+	return &plea{work: w, since: j.shortAt, claim: headClaim(j, &short)}, false
+}
+
+// headClaim is what a head may claim that is short of something.
+func headClaim(j *job, short *shortage) claim {
+	return claim{
 		pool: j.spec.Pool, priority: j.spec.Priority, between: true, ahead: true,
 		owner: j.spec.Owner, ofOwner: above(&short.owner), controllers: above(&short.controllers),
-	}}, false
+	}
 }
 
 // headWork is what a job has standing in its queue, up to n tasks of it, as it would be sent off. A daemon's hosts come one after another.
@@ -278,8 +283,8 @@ func (h *hearing) cover(list []*pledge) bool {
 		}
 	}
 	// The rate: others may have spent it since this was asked, and fewer tasks take fewer.
-	spent := len(h.doomed) > first && !s.mayPreempt()
-	spent = spent || len(list) > 1 && !w.together && int64(h.count())*millionths > s.press.tokens
+	spent := len(h.doomed) > first && !h.planned && !s.mayPreempt()
+	spent = spent || len(list) > 1 && !h.planned && !w.together && int64(h.count())*millionths > s.press.tokens
 	if spent || !h.staysFirst() {
 		h.forget(first)
 		return false

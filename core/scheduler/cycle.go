@@ -161,16 +161,20 @@ func (s *State) offerFrom(q *poolQueue, classes []*jobClass) bool {
 
 // offer puts what a job may start now into its pool's queue.
 func (s *State) offer(q *poolQueue, c *jobClass, needs *resource.Vector, n int64) {
-	j := c.job
-	j.offered, j.starting = c, nil
-	err := q.queue.Set(admission.Entry{
-		Job: j.ID, Priority: j.spec.Priority, Sequence: j.Order, Needs: *needs, Count: int(n), NonPreemptible: !j.spec.Preemptible,
-		Owner: j.spec.Owner, Controller: j.spec.Controller, RunTime: j.spec.RunTime, Since: s.waitsSince(j), Kept: c.keeps(),
-	})
-	if err != nil { // MaxJobs is below the bound of a queue, and needs were checked when the job was accepted
+	c.job.offered, c.job.starting = c, nil
+	if err := s.line(q, c, needs, n); err != nil { // MaxJobs is below the bound of a queue, and needs were checked when the job was accepted
 		panic("scheduler: a queue refused a job that the cell accepted: " + err.Error())
 	}
 	s.stir(q)
+}
+
+// line puts an entry into a queue.
+func (s *State) line(q *poolQueue, c *jobClass, needs *resource.Vector, n int64) error {
+	j := c.job
+	return q.queue.Set(admission.Entry{
+		Job: j.ID, Priority: j.spec.Priority, Sequence: j.Order, Needs: *needs, Count: int(n), NonPreemptible: !j.spec.Preemptible,
+		Owner: j.spec.Owner, Controller: j.spec.Controller, RunTime: j.spec.RunTime, Since: s.waitsSince(j), Kept: c.keeps(),
+	})
 }
 
 // keeps reports whether others are making room for what the class stands in the queue for.

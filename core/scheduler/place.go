@@ -36,6 +36,7 @@ type placePart struct {
 	of        int               // with gather: the part of the gang's work
 	unit      *placeWork        // of a plan: what it goes together with; instances are a number only
 	want      int               // of a plan: how many there are in the end, with those that join
+	sure      []workload.HostID // of what is booked for a plan: the hosts of those that the pool would admit
 }
 
 func (w *placeWork) tasks() int {

@@ -16,9 +16,11 @@ import (
 )
 
 // planWork is a plan on its way through the shards:
-//  1. all its units go to one shard after the other, together, as each takes room from the next; what a shard has no room for goes on;
+//  1. all its units that the pool would admit go to one shard after the other, together, as each takes room from the next; what a shard has no
+//     room for goes on; then so does what it would not admit;
 //  2. gangs that no shard takes alone gather over several, see planGather;
-//  3. for what is left others may have to make room, see planVictims.
+//  3. for what is left others may have to make room, see planVictims;
+//  4. for what the pool would not admit lower priorities of it may have to, see planHeads.
 type planWork struct {
 	token   uint64
 	plan    *Plan
@@ -28,8 +30,12 @@ type planWork struct {
 	gathers []*placeWork                // units to be gathered
 	order   []*shardState               // of the first of them: still to be asked
 	held    []plannedRoom               // by the first of them
+	later   *placeWork                  // what goes to the shards after the rest; nil: nothing
 	lost    []placePart                 // nobody has room for these
-	room    resource.Vector             // what the pool would still admit
+	sure    map[*jobClass]int           // how many of each class it would admit
+	charged resource.Vector             // what these need
+	heads   []planHead                  // what it would not, in the order in which it would be first in line
+	first   bool                        // in line, when it came to its queue
 	short   *PendingReason              // why it would not admit all; nil: it would
 	trial   *planTrial
 }
@@ -130,33 +136,45 @@ func startParts(g *gang) []placePart {
 	return parts
 }
 
-// planAdmission says how much of the units the pool would admit, if their demand counted. Who stands in its queue is left out of account.
+// planAdmission says how much of the units the pool would admit, if their demand counted: the starts of gangs, then those in none, then members
+// that join, as a job offers them to its queue. Once something does not fit the rest waits behind it. Where somebody else is first in line, he is
+// left out of account.
 func (s *State) planAdmission(p *planWork, units []*placeWork) {
-	undo := s.suppose(p.job)
+	line := inLine(units)
+	if len(line) == 0 { // a daemon, or a gang that is too large to be looked at
+		return
+	}
+	undo, _ := s.stand(p, &line[0])
 	defer undo()
-	p.room = s.planRoom(p.job)
-	room := p.room
-	for _, u := range units {
-		starts := true
-		if u.gang != nil && u.gang.starts.FitsIn(&room) {
-			room = room.Sub(u.gang.starts)
-			p.plan.Admitted += int(u.gang.Min)
-		} else if u.gang != nil {
-			starts = false
+	room, first := s.roomInLine(p.job)
+	p.first = first
+	p.sure = map[*jobClass]int{}
+	for _, h := range line {
+		each := h.each()
+		n := int64(0)
+		if len(p.heads) == 0 {
+			n = each.Times(&room, h.times())
 		}
-		for n := range u.parts {
-			part := &u.parts[n]
-			p.plan.Checked += part.want
-			rest := part.want
-			if u.gang != nil {
-				rest -= len(part.instances)
+		room = room.Sub(each.Scale(n))
+		p.charged = p.charged.Add(each.Scale(n))
+		for _, part := range h.parts {
+			admitted := len(part.instances)
+			if !h.together {
+				admitted = int(n)
+			} else if n == 0 {
+				admitted = 0
 			}
-			if starts {
-				fit := part.class.class.Needs.Times(&room, int64(rest))
-				room = room.Sub(part.class.class.Needs.Scale(fit))
-				p.plan.Admitted += int(fit)
-			}
+			p.sure[part.class] += admitted
+			p.plan.Admitted += admitted
+			p.plan.Checked += len(part.instances)
 		}
+		if n == h.times() {
+			continue
+		}
+		if !h.together {
+			h.parts[0].instances = h.parts[0].instances[n:]
+		}
+		p.heads = append(p.heads, h)
 	}
 	if p.plan.Admitted < p.plan.Checked {
 		if r, short := s.whyPool(p.job, atOnce(p.job.spec)); short {
@@ -180,26 +198,71 @@ func (s *State) suppose(j *job) (undo func()) {
 	return func() { s.pools = is }
 }
 
-// sendPlan sends all units to the first shard.
+// sendPlan sends all units to the first shard: those that the pool would admit, then the others, which would come after them.
 func (s *State) sendPlan(p *planWork, units []*placeWork) {
 	s.plans++
 	p.booked = map[*shardState][]placePart{}
-	w := &placeWork{plan: p, job: p.job}
-	for n, u := range units {
-		u.admitted, w.host = uint64(n)+1, u.host
+	now, later := &placeWork{plan: p, job: p.job}, &placeWork{plan: p, job: p.job}
+	number := uint64(0)
+	add := func(w, u *placeWork) {
+		number++
+		u.admitted, w.host = number, u.host
 		for _, part := range u.parts {
 			part.unit = u
 			w.parts = append(w.parts, part)
 		}
 	}
-	if len(w.parts) == 0 { // a daemon's hosts are found out when it runs
-		s.planDone(p)
-		return
+	for _, u := range units {
+		first, rest := p.split(u)
+		if first != nil {
+			add(now, first)
+		}
+		if rest != nil {
+			add(later, rest)
+		}
 	}
-	s.enqueue(w)
+	switch {
+	case len(now.parts) == 0 && len(later.parts) == 0: // a daemon's hosts are found out when it runs
+		s.planDone(p)
+	case len(now.parts) == 0:
+		s.enqueue(later)
+	default:
+		if len(later.parts) > 0 {
+			p.later = later
+		}
+		s.enqueue(now)
+	}
 }
 
-// planRoom is what the pool would still admit.
+// split divides a unit into what the pool would admit and the rest. Those who join a gang stay with its start.
+func (p *planWork) split(u *placeWork) (first, rest *placeWork) {
+	part := u.parts[0]
+	switch sure := p.sure[part.class]; {
+	case p.probe != nil || u.gang != nil && sure > 0 || sure == len(part.instances):
+		return u, nil
+	case sure == 0:
+		return nil, u
+	default:
+		one, other := *u, *u
+		one.parts = []placePart{{class: part.class, instances: part.instances[:sure], want: sure}}
+		other.parts = []placePart{{class: part.class, instances: part.instances[sure:], want: part.want - sure}}
+		return &one, &other
+	}
+}
+
+// roomInLine is what the pool would admit of a planned job that stands in its queue. first says that nobody is before it; else it is what the pool
+// would admit if that was so.
+func (s *State) roomInLine(j *job) (all resource.Vector, first bool) {
+	q := s.queueOf(j.spec)
+	room, _ := s.room(q)
+	left, first := q.queue.LeftFor(j.ID, &room)
+	if !first {
+		return s.planRoom(j), false
+	}
+	return left.Entitlement.Min(left.Reservation).Min(left.Owner).Min(left.Controllers), true
+}
+
+// planRoom is what the bounds of a job's pool leave.
 func (s *State) planRoom(j *job) resource.Vector {
 	bars := s.bars(j.spec)
 	room := bars[0].left
@@ -309,7 +372,12 @@ func (s *State) bookPlanned(sh *shardState, p *planWork, part *placePart, list [
 	if len(list) == 0 {
 		return
 	}
-	p.booked[sh] = append(p.booked[sh], placePart{class: part.class, instances: make([]uint32, len(list))})
+	booked := placePart{class: part.class, instances: make([]uint32, len(list))}
+	for n := range min(len(list), p.sure[part.class]) { // only a job's own plan has such
+		booked.sure = append(booked.sure, list[n].Host)
+		p.sure[part.class]--
+	}
+	p.booked[sh] = append(p.booked[sh], booked)
 	for _, a := range list {
 		p.plan.Placeable++
 		if h := s.hosts[a.Host]; h != nil && (len(p.plan.Hosts) < MaxPlanHosts || p.plan.Hosts[h.Name] > 0) {
@@ -350,7 +418,11 @@ func (s *State) planUnitLost(p *planWork, u *placeWork) {
 		r = whyRefused(&scarcest, never && s.triedAll(u))
 	}
 	r.Instances = u.tasks()
-	p.plan.Pending = append(p.plan.Pending, r)
+	if n := len(p.plan.Pending) - 1; n >= 0 && p.plan.Pending[n].Kind == r.Kind && p.plan.Pending[n].Message == r.Message {
+		p.plan.Pending[n].Instances += r.Instances // the rest of a class that the pool would not admit whole
+	} else {
+		p.plan.Pending = append(p.plan.Pending, r)
+	}
 	if r.Kind == PendingPlacement {
 		p.lost = append(p.lost, u.parts...)
 	}
@@ -373,7 +445,13 @@ func (w *placeWork) scarcest() (worst placement.Reasons, never bool) {
 
 // planGather takes the next gang that no shard takes alone over the shards in which it would gather, or goes on when there is none.
 func (s *State) planGather(p *planWork) {
-	if len(p.gathers) == 0 {
+	switch {
+	case len(p.gathers) > 0:
+	case p.later != nil:
+		s.enqueue(p.later)
+		p.later, s.dispatchAgain = nil, true
+		return
+	default:
 		s.planVictims(p)
 		return
 	}

@@ -92,6 +92,12 @@ func (s *State) answered(sh *shardState, in *plea, results []shard.PledgeResult)
 		}
 		return
 	}
+	if in.overtaken() {
+		s.lapse(sh, results, nil)
+		s.closePlea(in)
+		s.headInVain(in.work)
+		return
+	}
 	if in.work.ahead && s.outranked(in.work) {
 		s.spare(sh, in, results)
 		return

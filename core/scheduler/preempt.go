@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -66,6 +67,12 @@ type plea struct {
 	work  *placeWork
 	claim claim
 	tried []*shardState
+	since int64 // ahead of admission: since when the job was short
+}
+
+// overtaken reports whether a head got something since it began to ask: what is left of it has not been short for as long, and waits anew.
+func (in *plea) overtaken() bool {
+	return in.work.ahead && !in.work.wait && in.since != in.work.job.shortAt
 }
 
 // question is one Preempt message without its answer.
@@ -239,7 +246,7 @@ func (s *State) whomToAsk(in *plea) (best *shardState) {
 		if !in.work.ahead {
 			return sh
 		}
-		if room := in.work.parts[0].class.class.Needs.Times(&sh.free, int64(in.work.tasks())); room > most {
+		if room := in.work.parts[0].class.class.Needs.Times(&sh.free, math.MaxInt64); room > most {
 			best, most = sh, room
 		}
 	}
@@ -257,6 +264,11 @@ func (s *State) sendPleas() {
 	load := map[*shardState]*question{}
 	for _, in := range waiting {
 		sh := s.whomToAsk(in)
+		if in.overtaken() && !s.outlived(in.work) { // while a policy was asked, or another question was with the shard
+			s.closePlea(in)
+			s.headInVain(in.work)
+			continue
+		}
 		if sh == nil || s.outlived(in.work) {
 			s.closePlea(in)
 			s.inVain(in)
@@ -406,6 +418,9 @@ func (s *State) mayPreempt() bool {
 
 // affordable reports whether the victims of one more pledge may go now, after those that were heard before. What starts together is heard as one.
 func (h *hearing) affordable() bool {
+	if h.planned { // it comes to pass in time
+		return true
+	}
 	if !h.state.mayPreempt() {
 		return false
 	}

@@ -372,6 +372,7 @@ func (s *State) daemonJoin(j *job, h *hostState) {
 		t := &j.tasks[i]
 		t.matched = true
 		if t.state == workload.InstanceStopped { // else it runs, or is still ending and starts again when it has
+			t.notBefore = 0
 			s.set(j, i, workload.InstancePending, t.runState, workload.ReasonNone)
 		}
 		return
@@ -381,7 +382,7 @@ func (s *State) daemonJoin(j *job, h *hostState) {
 		j.spare = j.spare[:n-1]
 		t := &j.tasks[i]
 		s.setHome(t, h)
-		t.matched = true
+		t.matched, t.notBefore = true, 0 // a back-off that it left with is over
 		j.daemonHome[h.ID] = i
 		s.set(j, i, workload.InstancePending, t.runState, workload.ReasonNone)
 		return
