@@ -127,7 +127,7 @@ const (
 // BuiltIn reports whether a name is that of a built-in policy.
 func BuiltIn(name string) bool { return name == BestFit || name == Pack || name == Spread }
 
-// Place is the kind of policies of placement, the only one of which there are several, in shadow and as canaries.
+// Place is the kind of policies of placement, the only one of which several are in force, and canaries.
 const Place = "place"
 
 // The kinds of policies, and of jobs that have a default policy each.
@@ -279,7 +279,7 @@ func (p *Policy) check() error {
 			return errors.New("a version without a module")
 		case p.Version(v.Digest) != v:
 			return errors.New("one version twice")
-		case v.Stage.Candidate() && p.Kind != Place:
+		case !tried(p.Kind, v.Stage):
 			return fmt.Errorf("a policy of kind %s is tried", p.Kind)
 		case v.Stage == Canary && v.Scope.check() != nil:
 			return v.Scope.check()

@@ -22,6 +22,9 @@ type Tally struct {
 	Faults []Fault // the newest, oldest first
 	Failed int64   // faults, all of them
 
+	// Of a policy of quota in shadow Compared counts entitlements of pools that demand something, and of one of preemption pairs of those who may have to go; Elsewhere those that it
+	// entitles to something else, and puts in the other order.
+	//
 	// Some batches were answered a second time by the reference on the same table: what is active, for a version that is tried, and the built-in placer for one that is
 	// active. What follows is of these.
 	Compared  int64 // tasks that either placed

@@ -289,3 +289,41 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// Versions of quota and preemption are watched in shadow, and have no canaries; one that comes into force leaves what others are watched for alone.
+func TestShadowOfOtherKinds(t *testing.T) {
+	digest := func(n byte) rollout.Digest { return rollout.Digest{n} }
+	book := rollout.Book{}
+	do := func(e rollout.Event) error {
+		next, _, err := rollout.Step(book, 1, "ann", e)
+		if err == nil {
+			book = next
+		}
+		return err
+	}
+	for n, name := range []string{"old", "new"} {
+		v := rollout.Version{Digest: digest(byte(n + 1)), Archives: []rollout.Digest{{9}}, Size: 1}
+		if err := do(rollout.Push{Policy: name, Kind: "quota", Version: v}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := do(rollout.Move{Policy: "old", Digest: digest(1), To: rollout.Shadow}); err != nil {
+		t.Fatal(err)
+	}
+	if err := do(rollout.Move{Policy: "new", Digest: digest(2), To: rollout.Canary, Scope: rollout.Scope{Percent: 5}}); err == nil {
+		t.Fatal("a canary of quota is taken")
+	}
+	if err := do(rollout.Move{Policy: "new", Digest: digest(2), To: rollout.Active}); err != nil {
+		t.Fatal(err)
+	}
+	if got := [2]rollout.Stage{book.Find("old").Versions[0].Stage, book.Find("new").Versions[0].Stage}; got != [2]rollout.Stage{rollout.Shadow, rollout.Active} {
+		t.Fatal(got)
+	}
+	raw, err := book.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rollout.Decode(raw); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -247,7 +247,7 @@ func (s *step) move(e *Move) error {
 		return refuse(scheduler.NotFound, "digest", "see its versions with policy get", "policy %s has no such version", p.Name)
 	case e.To != Active && !e.To.Candidate():
 		return refuse(scheduler.InvalidArgument, "stage", "use shadow, canary or active", "a version is not brought to stage %q", e.To)
-	case e.To != Active && p.Kind != Place:
+	case !tried(p.Kind, e.To):
 		return refuse(scheduler.InvalidArgument, "stage", "activate it; the gates watch it", "policies of kind %s are not tried in %s", p.Kind, e.To)
 	}
 	if e.To == Canary {
@@ -273,6 +273,18 @@ func (s *step) move(e *Move) error {
 	return nil
 }
 
+// tried reports whether versions of a kind come to a stage. Of quota and preemption the cell has one answer, so that there is no part of it for a canary to decide; of routes nobody asks yet.
+func tried(kind string, s Stage) bool {
+	switch s {
+	case Shadow:
+		return kind != "route"
+	case Canary:
+		return kind == Place
+	default:
+		return true
+	}
+}
+
 // rival is another policy whose canary would decide for the same work. One of which nothing is active is tried on work that chooses no policy.
 func (s *step) rival(p *Policy, v *Version, scope Scope) *Policy {
 	if a := p.Active(); a != nil && a != v {
@@ -291,7 +303,7 @@ func (s *step) rival(p *Policy, v *Version, scope Scope) *Policy {
 func (s *step) supersede(p *Policy) {
 	for i := range s.book.Policies {
 		name := s.book.Policies[i].Name
-		if name == p.Name || s.book.Policies[i].Kind != p.Kind || !s.book.Policies[i].InForce() {
+		if name == p.Name || s.book.Policies[i].Kind != p.Kind || s.book.Policies[i].Active() == nil {
 			continue
 		}
 		other, err := s.policy(name)

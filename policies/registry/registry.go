@@ -154,16 +154,19 @@ func (r *Registry) Open(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Run judges what versions did until ctx ends.
+// Run judges what versions did, and asks those of quota and preemption in shadow, until ctx ends.
 func (r *Registry) Run(ctx context.Context) {
 	ticker := time.NewTicker(judgeEvery)
 	defer ticker.Stop()
+	w := newWatcher(r)
+	defer w.close()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.rung:
 		case <-ticker.C:
+			w.look(ctx)
 		}
 		r.judge(ctx)
 	}

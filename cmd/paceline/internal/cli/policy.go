@@ -176,7 +176,7 @@ func (a *app) policyShadow() *cobra.Command {
 		Short: "Watch a version without letting it decide",
 		Long: `Ask a version, too, what it would do with the work of its name, on the same hosts, and count how that differs from what is done. As long as no
 version of its name is active, the work is also that which chooses no policy. Asking takes some hundredths of the time at most, so of much work it
-is a sample.`,
+is a sample. A version of quota or preemption is asked once a second about the cell as it is.`,
 		Example: `  paceline policy shadow tight
   paceline policy list`,
 	}, pacelinev1.PolicyStage_POLICY_STAGE_SHADOW, nil)
@@ -338,7 +338,7 @@ func (a *app) policyList() *cobra.Command {
 		Short:   "List policies with what is in force and how it fares",
 		Long: `List every policy with its versions in force. CALLS and FAULTS are counted since the version came to its stage, or the server started. ELSEWHERE is
 the share of compared tasks that it places on other hosts than whoever would decide without it, and UNPLACED the share that it leaves without a
-host of those that the other one places. SHARDS is how many placed with it last. What somebody should look at is told below.`,
+host of those that the other one places. Of quota ELSEWHERE is the share of entitlements that differ, of preemption that of pairs in the other order. SHARDS is how many placed with it last. What somebody should look at is told below.`,
 		Example: `  paceline policy list
   paceline policy list -o wide`,
 		Args: args(cobra.NoArgs),
