@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
+
 	"github.com/paceline-sched/paceline/hostmanagers/mesos/emulator/cluster"
 )
 
@@ -48,6 +50,10 @@ type Config struct {
 type Faults struct {
 	// Duplicate is asked of every update of a task: true sends it twice. It must be fast and is called under a lock.
 	Duplicate func() bool
+	// Repeat is asked of every update of a task: true sends an update of a while ago once more, after it. As Duplicate.
+	Repeat func() bool
+	// Refuse is asked of every ACKNOWLEDGE call: true answers 503, and nothing comes of it. As Duplicate.
+	Refuse func() bool
 	// Delay is how long events are held back. Default: not at all.
 	Delay time.Duration
 }
@@ -120,19 +126,43 @@ func (e *Emulator) carryOut(effect cluster.Effect) {
 	case cluster.Deliver:
 		if s := e.streams[effect.Stream]; s != nil {
 			s.send(effect.Event)
-			if effect.Event.Update != nil && e.faults.Duplicate != nil && e.faults.Duplicate() {
-				s.send(effect.Event)
-			}
+			e.spoil(s, effect.Event)
 		}
 	case cluster.Close:
 		if s := e.streams[effect.Stream]; s != nil {
 			delete(e.streams, effect.Stream)
-			s.end(ended)
+			how := ended
+			if effect.Broken {
+				how = cut
+			}
+			s.end(how)
 		}
 	case cluster.Start:
 		e.processes.Start(effect)
 	case cluster.Signal:
 		e.processes.Signal(effect)
+	}
+}
+
+// repeats is how many updates back Faults.Repeat goes.
+const repeats = 32
+
+// spoil sends what nobody needs, as Faults says.
+func (e *Emulator) spoil(s *stream, event *scheduler.Event) {
+	if event.Update == nil {
+		return
+	}
+	if e.faults.Duplicate != nil && e.faults.Duplicate() {
+		s.send(event)
+	}
+	if e.faults.Repeat == nil {
+		return
+	}
+	if len(s.sent) == repeats && e.faults.Repeat() {
+		s.send(s.sent[0])
+	}
+	if s.sent = append(s.sent, event); len(s.sent) > repeats {
+		s.sent = s.sent[1:]
 	}
 }
 

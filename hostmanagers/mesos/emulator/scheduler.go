@@ -84,6 +84,9 @@ func (e *Emulator) scheduler(r *request) *answer {
 	if call.Type == scheduler.Call_SUBSCRIBE {
 		return e.subscribe(r, call)
 	}
+	if call.Type == scheduler.Call_ACKNOWLEDGE && e.refuses() {
+		return text(http.StatusServiceUnavailable, "Service Unavailable")
+	}
 	var refused *cluster.Refusal
 	e.Do(func(c *cluster.Cluster) { refused = c.Call(r.Header.Get(streamHeader), call) })
 	switch {
@@ -94,6 +97,15 @@ func (e *Emulator) scheduler(r *request) *answer {
 	default:
 		return &answer{code: http.StatusAccepted}
 	}
+}
+
+func (e *Emulator) refuses() bool {
+	if e.faults.Refuse == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.faults.Refuse()
 }
 
 func (e *Emulator) subscribe(r *request, call *scheduler.Call) *answer {

@@ -142,8 +142,12 @@ func (e *Emulator) pour(conn net.Conn, in io.Reader, a *answer) {
 		for _, chunk := range chunks {
 			fmt.Fprintf(&out, "%x\r\n%s\r\n", len(chunk), chunk)
 		}
-		if state == ended {
+		switch state {
+		case ended:
 			out.WriteString("0\r\n\r\n")
+		case cut:
+			out.Truncate(out.Len() * 2 / 3) // a connection breaks in the middle of a record
+		case running:
 		}
 		if _, err := conn.Write(out.Bytes()); err != nil || state != running {
 			return

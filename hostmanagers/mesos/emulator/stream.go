@@ -29,6 +29,7 @@ const (
 type stream struct {
 	id       string
 	protobuf bool
+	sent     []*scheduler.Event // updates, the oldest first, for Faults.Repeat; guarded by the emulator's lock
 
 	mu     sync.Mutex
 	chunks [][]byte

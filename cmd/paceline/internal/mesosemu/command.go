@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,13 +31,16 @@ type flags struct {
 	cpus, mem, disk float64
 	root            string
 	lasting         time.Duration
+	faults          faults
 }
 
 const help = `Serve an emulated Mesos cluster over HTTP: a master at /api/v1/scheduler with its agents, for frameworks under development and for tests. It answers
 as a real master of 1.12 does, as far as recordings of one go, and authenticates nobody: keep it on loopback.
 
 Tasks run as processes of this machine, by their command alone: no images, artefacts or isolation. With --tasks-last they are pretended to run for
-that long.`
+that long.
+
+Flags that begin with --fault make it suffer, as real clusters do, so that a framework can be seen to survive.`
 
 // NewCommand returns the verb.
 func NewCommand() *cobra.Command {
@@ -58,6 +62,7 @@ func NewCommand() *cobra.Command {
 	fs.Float64Var(&f.disk, "disk", 100000, "disk of an agent, in MiB")
 	fs.StringVar(&f.root, "root", "", "`directory` of what tasks write (default a temporary one, removed at the end)")
 	fs.DurationVar(&f.lasting, "tasks-last", -1, "pretend that tasks run this long and end well, instead of running them")
+	f.faults.register(fs)
 	return cmd
 }
 
@@ -68,7 +73,7 @@ func (f *flags) check() error {
 	case f.cpus <= 0 || f.mem <= 0 || f.disk < 0:
 		return errors.New("--cpus and --mem must be above 0, --disk 0 or more")
 	}
-	return nil
+	return f.faults.check()
 }
 
 func (f *flags) run(ctx context.Context, out io.Writer) (err error) {
@@ -93,9 +98,10 @@ func (f *flags) run(ctx context.Context, out io.Writer) (err error) {
 	if local != nil {
 		local.Serve(e)
 	}
+	agents := make([]string, f.agents)
 	e.Do(func(c *cluster.Cluster) {
-		for n := range f.agents {
-			c.AddAgent(cluster.Agent{
+		for n := range agents {
+			agents[n] = c.AddAgent(cluster.Agent{
 				Hostname: fmt.Sprintf("agent-%d.local", n+1), Port: 5051 + n%50_000, Resources: cluster.Plain(f.cpus, f.mem, f.disk, 31000, 32000),
 			})
 		}
@@ -103,6 +109,11 @@ func (f *flags) run(ctx context.Context, out io.Writer) (err error) {
 	fmt.Fprintf(out, "an emulated Mesos master with %d agents serves http://%s/api/v1/scheduler\n", f.agents, l.Addr())
 	served := make(chan error, 1)
 	go func() { served <- e.Serve(l) }()
+	suffering, relieve := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { f.faults.inflict(suffering, e, agents) })
+	defer work.Wait()
+	defer relieve()
 	select {
 	case <-ctx.Done():
 		e.Close()
@@ -119,6 +130,7 @@ func (f *flags) config(address net.Addr) (cfg emulator.Config, local *emulator.L
 	if err != nil {
 		return cfg, nil, fmt.Errorf("the address %s has no port: %w", address, err)
 	}
+	cfg.Faults = f.faults.config()
 	cfg.Cluster.Hostname, cfg.Cluster.IP = host, host
 	if cfg.Cluster.Port, err = strconv.Atoi(port); err != nil {
 		return cfg, nil, fmt.Errorf("the address %s has no number for a port: %w", address, err)

@@ -25,6 +25,7 @@ type agent struct {
 	gone       bool    // removed for good
 	markedGone bool    // by an operator
 	draining   bool
+	strange    bool      // the master, which is new, has not heard of it
 	since      time.Time // when it registered; pings count from there
 	lostAt     time.Time // when it became unreachable
 	pings      *timer
@@ -76,6 +77,9 @@ func (c *Cluster) adopt(a *agent, s Survivor) {
 // LoseAgent says that an agent's process, or the way to it, is gone. Its tasks go on.
 func (c *Cluster) LoseAgent(id string) {
 	a := c.agents[id]
+	if a != nil && a.strange {
+		a.strange, a.lostAt = false, c.now // it will not register by itself
+	}
 	if a == nil || !a.connected {
 		return
 	}
@@ -123,7 +127,7 @@ func (c *Cluster) ReturnAgent(id string) {
 	}
 	c.stop(a.pings)
 	wasLost := !a.registered
-	a.connected, a.registered, a.since = true, true, c.now
+	a.connected, a.registered, a.strange, a.since = true, true, false, c.now
 	if wasLost {
 		c.readmit(a)
 		c.allocate([]*agent{a})

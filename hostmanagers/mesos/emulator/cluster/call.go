@@ -80,7 +80,7 @@ func (c *Cluster) Call(stream string, call *scheduler.Call) *Refusal {
 	id := call.FrameworkID.Value
 	f := c.frameworks[id]
 	switch {
-	case f == nil || f.removed:
+	case f == nil || f.removed || f.strange:
 		return badRequest("Framework cannot be found")
 	case f.stream == "":
 		return &Refusal{Code: 403, Text: "Framework is not subscribed"}

@@ -191,6 +191,13 @@ func TestNothingIsGivenTwice(t *testing.T) {
 				w.leave(stream)
 				w.hear(t)
 			},
+			"succeed": func(t *rapid.T) {
+				w.Succeed(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
+				w.hear(t)
+				if len(w.offers) > 0 || len(w.streams) > 0 {
+					t.Fatalf("a dead master's %d offers and %d subscriptions are left", len(w.offers), len(w.streams))
+				}
+			},
 			"lose": func(t *rapid.T) { w.LoseAgent(rapid.SampledFrom(w.agents).Draw(t, "agent")); w.hear(t) },
 			"return": func(t *rapid.T) {
 				w.ReturnAgent(rapid.SampledFrom(w.agents).Draw(t, "agent"))

@@ -19,6 +19,7 @@ type Deliver struct {
 // Close ends a subscription, after everything that was delivered before.
 type Close struct {
 	Stream string
+	Broken bool // without a proper end
 }
 
 // Start asks for a process; Started and Ended report on it. Only without Config.Behave.

@@ -17,6 +17,7 @@ type framework struct {
 	info    mesos.FrameworkInfo
 	stream  string // of its subscription; "": none
 	removed bool
+	strange bool // the master, which is new, has not heard of it
 
 	multiRole, refined, partitionAware, killingState, revocable bool
 
@@ -140,7 +141,7 @@ func (c *Cluster) reconnect(f *framework, stream string, asked *scheduler.Call_S
 }
 
 func (c *Cluster) connect(f *framework, stream string) {
-	f.stream = stream
+	f.stream, f.strange = stream, false
 	c.streams[stream] = f
 	master, interval := c.MasterInfo(), c.cfg.Heartbeat.Seconds()
 	c.deliver(f, &scheduler.Event{Type: scheduler.Event_SUBSCRIBED, Subscribed: &scheduler.Event_Subscribed{

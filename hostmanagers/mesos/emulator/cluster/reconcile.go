@@ -60,7 +60,7 @@ func (c *Cluster) reconcileOne(f *framework, id mesos.TaskID, agentID *mesos.Age
 			state, message = mesos.TASK_GONE, "Task is unknown to the agent"
 		case a.markedGone:
 			state, message = mesos.TASK_GONE_BY_OPERATOR, "Task is gone"
-		case !a.gone:
+		case !a.gone && !a.strange:
 			state, message = mesos.TASK_UNREACHABLE, "Task is unreachable"
 			lost = &mesos.TimeInfo{Nanoseconds: a.lostAt.UnixNano()}
 		}

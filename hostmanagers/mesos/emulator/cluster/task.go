@@ -194,7 +194,7 @@ func (c *Cluster) restore(t *task, message string) {
 	t.framework.holding(t.role).add(t.resources, 1)
 	c.keep(t)
 	status := mesos.TaskStatus{
-		TaskID: mesos.TaskID{Value: t.id}, State: &t.state, Message: &message, Reason: mesos.REASON_AGENT_REREGISTERED.Enum(),
+		TaskID: mesos.TaskID{Value: t.id}, State: pointer(t.state), Message: &message, Reason: mesos.REASON_AGENT_REREGISTERED.Enum(),
 		AgentID: &mesos.AgentID{Value: t.agent.id}, ContainerStatus: t.container.describe(),
 	}
 	t.status = &status
