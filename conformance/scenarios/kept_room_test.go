@@ -45,34 +45,43 @@ func (s *stream) flow(waiting int) {
 }
 
 // TestLargeGangStartsBesideAStream has small tasks fill every host at once whenever one comes free, for ever. A gang of whole hosts that the pool has
-// room for starts within a bound: the patience of kept room, one life of the longest small task, and the pauses between attempts.
+// room for starts within a bound: the patience of kept room, one life of the longest small task, and the pauses between attempts. So does one that
+// has to stay in one rack, and each member that joins an elastic one.
 func TestLargeGangStartsBesideAStream(t *testing.T) {
 	t.Parallel()
 	const bound = 10 * time.Minute
-	for seed := range int64(4) {
-		w := newWorld(t)
-		w.cfg.JobRetention = time.Second
-		w.block("crash")
-		s := &stream{w: w, draw: rand.New(rand.NewSource(seed)), alive: map[string]int64{}}
-		hosts := 5 + s.draw.Intn(4)
-		line := "cluster c"
-		for n := range hosts {
-			line += fmt.Sprintf(" h%d=1000", n)
-		}
-		w.block(line + "\npool /p")
-		s.flow(hosts)
-		w.block("advance 1s")
-		members := hosts * 450 / 900
-		w.block(fmt.Sprintf("run ring pool=/p n=%d cpu=900 gang", members))
-		began := w.now
-		for w.job("ring").ByState[workload.InstanceActive] == 0 {
-			if w.now-began > int64(bound) {
-				t.Fatalf("seed %d: %d members of 900 on %d hosts of 1000 wait for %v beside a stream of small tasks:\n%s", seed, members, hosts, bound,
-					w.showExplanation("ring"))
+	for _, shape := range []string{"gang", "gang topology=rack!", "gang topology=rack", "gang min=1"} {
+		for seed := range int64(4) {
+			w := newWorld(t)
+			w.cfg.JobRetention = time.Second
+			w.block("crash")
+			s := &stream{w: w, draw: rand.New(rand.NewSource(seed)), alive: map[string]int64{}}
+			hosts := 5 + s.draw.Intn(4)
+			members := hosts * 450 / 900
+			line := "cluster c"
+			for n := range hosts {
+				rack := "r"
+				if n >= members+1 {
+					rack = "s"
+				}
+				line += fmt.Sprintf(" %s.h%d=1000", rack, n)
 			}
+			w.block(line + "\npool /p")
+			s.flow(hosts)
 			w.block("advance 1s")
-			s.flow(1 + s.draw.Intn(3))
+			w.block(fmt.Sprintf("run ring pool=/p n=%d cpu=900 %s", members, shape))
+			began := w.now
+			for up := uint32(0); int(up) < members; {
+				if now := w.job("ring").ByState[workload.InstanceActive]; now > up {
+					up, began = now, w.now
+				}
+				if w.now-began > int64(bound) {
+					t.Fatalf("%s, seed %d: %d members of 900 on %d hosts of 1000 wait for %v beside a stream of small tasks:\n%s", shape, seed, members, hosts,
+						bound, w.showExplanation("ring"))
+				}
+				w.block("advance 1s")
+				s.flow(1 + s.draw.Intn(3))
+			}
 		}
-		t.Logf("seed %d: %d members on %d hosts after %v", seed, members, hosts, time.Duration(w.now-began))
 	}
 }

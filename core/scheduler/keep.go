@@ -44,7 +44,7 @@ func (s *State) keepRoom(w *placeWork) {
 	}
 	q := s.queueOfJob(j)
 	in := &plea{work: keptWork(w)}
-	if q.keeping || s.press.kept >= maxKept || in.work == nil || in.work.oneDomain() != "" || s.press.tasks+in.work.tasks() > maxPledged ||
+	if q.keeping || s.press.kept >= maxKept || in.work == nil || s.press.tasks+in.work.tasks() > maxPledged ||
 		!s.mayKeep(in.work) {
 		return
 	}
@@ -169,6 +169,9 @@ func (s *State) keptBy(sh *shardState, in *plea, results []shard.PledgeResult) {
 		rest += len(part.instances)
 	}
 	rest -= len(list)
+	if !s.inOneDomain(w, list) {
+		rest = max(rest, 1)
+	}
 	if rest > 0 || s.outlived(w) || !s.wanted(w) || s.queueOfJob(w.job).keeping { // another of the pool asked in the same moment
 		for n := range results {
 			sh.takeBack(results[n].Pledges)

@@ -15,12 +15,14 @@ type PhillyReport struct {
 	Backfill   string `json:"backfill"`
 	Candidates string `json:"candidates"`
 	// Estimates says that every job told truly how long it runs.
-	Estimates bool    `json:"estimates"`
-	Hosts     int     `json:"hosts"`
-	GPUs      int     `json:"gpus"`
-	Jobs      int     `json:"jobs"`
-	LeftOut   LeftOut `json:"left_out"`
-	Seconds   float64 `json:"simulated_seconds"`
+	Estimates bool `json:"estimates"`
+	// Foretold are the errors of the starts foretold at arrival, by basis.
+	Foretold []estimateError `json:"starts_foretold"`
+	Hosts    int             `json:"hosts"`
+	GPUs     int             `json:"gpus"`
+	Jobs     int             `json:"jobs"`
+	LeftOut  LeftOut         `json:"left_out"`
+	Seconds  float64         `json:"simulated_seconds"`
 	// Queueing is the time that a job was there and did no work that lasted: from its arrival to its end, less one run.
 	Queueing Queueing `json:"queueing"`
 	// Completion is the mean time from arrival to end.
@@ -101,10 +103,14 @@ func (c *phillyCell) report(left LeftOut) *PhillyReport {
 	}
 	r.Queueing, r.Jain = queueing(all), round(jain(progress))
 	r.WastedGPUHours, r.GPUHours = round(r.WastedGPUHours), round(r.GPUHours)
+	var told estimates
 	for i := range c.jobs {
+		if j := &c.jobs[i]; j.first > c.arrival(i) {
+			told.add(&j.told, c.arrival(i), j.first)
+		}
 		r.Completion += time.Duration(c.jobs[i].ended-c.arrival(i)).Seconds() / float64(len(c.jobs))
 	}
-	r.Completion = round(r.Completion)
+	r.Completion, r.Foretold = round(r.Completion), told.report()
 	r.Utilisation = round(c.utilisation(float64(r.GPUs)))
 	return r
 }
@@ -259,6 +265,7 @@ func (r *PhillyReport) rows(w io.Writer) {
 		row(p.Name, p.GPUs, p.Jobs, &p.Queueing, p.Preemptions, p.WastedGPUHours, p.WaitedFor)
 	}
 	row("all", r.GPUs, r.Jobs, &r.Queueing, r.Preemptions, r.WastedGPUHours, sum)
+	writeEstimates(w, r.Foretold)
 	fmt.Fprintf(w, "\nJain's index %.3f, utilisation %.2f %%, mean completion %.0f s\n", r.Jain, r.Utilisation, r.Completion)
 }
 

@@ -95,7 +95,8 @@ type phillyProgress struct {
 	generation uint32
 	since      []int64 // by task: start of its live run; 0: none
 	first      int64   // when it first started
-	done       int     // tasks that succeeded in this generation
+	told       foretold
+	done       int // tasks that succeeded in this generation
 	ended      int64
 }
 
@@ -192,14 +193,17 @@ func (c *phillyCell) run(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err //nolint:wrapcheck // the caller's own
 		}
+		came := c.next
 		for ; c.next < len(c.jobs) && c.arrival(c.next) <= c.now; c.next++ {
-			id := workload.JobID{0: 'j'}
-			binary.BigEndian.PutUint32(id[12:], uint32(c.next))
+			id := phillyJobID(c.next)
 			c.jobs[c.next].pool.wanted += c.jobs[c.next].tasks * c.jobs[c.next].gpus
 			c.ask(scheduler.SubmitJob{ID: id, Spec: c.jobs[c.next].spec(fmt.Sprintf("job-%d", c.next), c.perHost, c.options.Estimates)})
 		}
 		if err := c.settle(); err != nil {
 			return err
+		}
+		for ; came < c.next; came++ {
+			c.jobs[came].told.best, c.jobs[came].told.pace = c.state.Reader().EstimateStart(phillyJobID(came))
 		}
 		if c.now >= c.nextSample {
 			c.sample()
@@ -218,6 +222,12 @@ func (c *phillyCell) run(ctx context.Context) error {
 		}
 		c.now = max(c.now, min(at, c.nextSample))
 	}
+}
+
+func phillyJobID(job int) workload.JobID {
+	id := workload.JobID{0: 'j'}
+	binary.BigEndian.PutUint32(id[12:], uint32(job)) //nolint:gosec // a line of a file
+	return id
 }
 
 // arrival is when a job comes, in the cell's time.
