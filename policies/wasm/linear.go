@@ -19,11 +19,13 @@ var (
 )
 
 // Allocate implements experimental.MemoryAllocator. What the memory may ever be is at most the limit of the runtime. Where the system maps nothing, the heap serves.
-func (l *linear) Allocate(_, most uint64) experimental.LinearMemory {
+func (l *linear) Allocate(first, most uint64) experimental.LinearMemory {
 	l.Free()
 	b, err := syscall.Mmap(-1, 0, int(most), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if l.b, l.mapped = b, err == nil; err != nil {
 		l.b = make([]byte, most)
+	} else if first > cachedBytes {
+		widen(l.b)
 	}
 	return l
 }
