@@ -17,6 +17,7 @@ CHECKS ?= 5000
 ROUNDS ?= 20
 CRASHES ?= 200
 SEED ?= 42
+MESOS ?=
 SOAK ?= 10m
 SEEDS ?= 42-51
 ONLY ?= .
@@ -120,6 +121,10 @@ conformance-kubernetes: ## what speaks to Kubernetes against a real control plan
 	else
 	  go run ./conformance/controlplane/run -kwok -- go test -count=1 -timeout 30m $$packages
 	fi
+
+.PHONY: conformance-mesos
+conformance-mesos: ## hold a Mesos master to what Paceline needs of it (MESOS=http://host:5050; without it an emulated one)
+	@go test -race -count=1 -v -timeout 30m ./conformance/mesos -mesos='$(MESOS)'
 
 .PHONY: bench
 bench: $(call stamp,benchstat) ## run benchmarks COUNT times, beside their bars (BENCH=regexp PKG=./core/... BASE=old.txt to compare, MILLION=1 for a million tasks)
