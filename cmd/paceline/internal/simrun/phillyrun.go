@@ -203,7 +203,9 @@ func (c *phillyCell) run(ctx context.Context) error {
 			return err
 		}
 		for ; came < c.next; came++ {
-			c.jobs[came].told.best, c.jobs[came].told.pace = c.state.Reader().EstimateStart(phillyJobID(came))
+			if j := &c.jobs[came]; j.first == 0 { // who has started is not asked about
+				j.told.best, j.told.pace = c.state.Reader().EstimateStart(phillyJobID(came))
+			}
 		}
 		if c.now >= c.nextSample {
 			c.sample()
