@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,7 +31,13 @@ import (
 	shardruntime "github.com/paceline-sched/paceline/hostmanagers/shard"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if agents := os.Getenv(emulatorAgents); agents != "" { // this is the process of a cluster, see mesos_test.go
+		serveMesos(agents)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	cellName = "bench"
