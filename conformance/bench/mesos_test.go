@@ -140,6 +140,22 @@ func perTask(b *testing.B, used time.Duration, tasks int) {
 	b.ReportMetric(used.Seconds()*1e3/float64(tasks*b.N), "cpu-ms/task")
 }
 
+// awaitAcknowledged waits until a driver has nothing left of any run: all ends are acknowledged.
+func awaitAcknowledged(tb testing.TB, d *mesos.Driver) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	for d.Stats().Runs > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tb.Fatalf("ends were not acknowledged: %+v", d.Stats())
+		}
+	}
+}
+
 // BenchmarkMesos is a job of 100,000 tasks that end at once, from its submission until all have ended well and the master's agents have been
 // told that this is known, on 10,000 agents over HTTP. The cluster runs in a process of its own on the same processors; cpu-ms/task is
 // of the cell: scheduler, store, shard and driver.
@@ -156,9 +172,7 @@ func BenchmarkMesos(b *testing.B) {
 		before := cpuTime(b)
 		b.StartTimer()
 		r.awaitSucceeded(r.submit(mesosTasks, 0))
-		for d.Stats().Runs > 0 {
-			time.Sleep(glance)
-		}
+		awaitAcknowledged(b, d)
 		b.StopTimer()
 		used += cpuTime(b) - before
 		r.stop()
@@ -224,9 +238,7 @@ func BenchmarkMesosDriver(b *testing.B) {
 			}
 			ended += <-sink.ended
 		}
-		for d.Stats().Runs > 0 {
-			time.Sleep(glance)
-		}
+		awaitAcknowledged(b, d)
 		b.StopTimer()
 		used += cpuTime(b) - before
 		cancel()

@@ -44,8 +44,9 @@ type agent struct {
 	offers     []*offer // the oldest first
 	used       bundle   // by runs of ours whose size is known
 	loose      bundle
-	looseUntil int64 // when loose resources count as others'; 0: not by themselves
-	filtered   int64 // until when our own filter may hold back offers
+	total      map[string]int64 // scalars that are not revocable, by the operator API's word; nil: not known
+	looseUntil int64            // when loose resources count as others'; 0: not by themselves
+	filtered   int64            // until when our own filter may hold back offers
 
 	waiting []*run // launches, the oldest first
 	live    int    // runs on it that were sent and have not ended
@@ -287,18 +288,29 @@ func (m *Machine) compose(a *agent) bool {
 		row.Pool = own
 	}
 	var spans []span
-	scalars := make(map[string]int64, 6)
+	scalars, revocable := make(map[string]int64, 6), map[string]int64(nil)
 	for _, b := range a.all() {
 		for i := range b {
 			p := &b[i]
 			switch {
 			case !p.usable():
+			case len(p.spans) == 0 && p.revocable():
+				if revocable == nil {
+					revocable = make(map[string]int64, 2)
+				}
+				revocable[p.name] += p.milli
 			case len(p.spans) == 0:
 				scalars[p.name] += p.milli
 			case p.name == ports && !p.revocable():
 				spans = append(spans, p.spans...)
 			}
 		}
+	}
+	for name, total := range a.total { // what has ended may be offered before its end is heard of, and is counted once
+		scalars[name] = min(scalars[name], total)
+	}
+	for name, milli := range revocable {
+		scalars[name] += milli
 	}
 	for name, milli := range scalars {
 		if known, quantity, ok := quantityOf(name, min(milli, maxMilli)); ok {

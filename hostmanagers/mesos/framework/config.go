@@ -48,7 +48,8 @@ type Config struct {
 	ReviveEvery time.Duration
 	// SuppressAfter is how long after the last launch offers are suppressed if nobody said that work waits. Default: 5 s.
 	SuppressAfter time.Duration
-	// ProbeEvery is how often the hosts are looked at while offers are suppressed. Default: 1 min.
+	// ProbeEvery is how often the operator API is asked for agents or, while offers are suppressed and it cannot be asked, offers are let come to
+	// see what there is. Default: 1 min.
 	ProbeEvery time.Duration
 	// ProbeFor is how long offers are looked at then, if the master's operator API cannot be asked. Default: 2.5 s.
 	ProbeFor time.Duration

@@ -297,8 +297,8 @@ const (
 	Unanswered                // nobody knows
 )
 
-// Failed says that a call was not taken, or that nobody knows. An acknowledgement, kill or reconciliation is made again by itself; offers of a
-// DECLINE or ACCEPT count as gone.
+// Failed says that a call was not taken, or that nobody knows. An acknowledgement, kill or reconciliation is made again by itself; offers of an
+// ACCEPT or DECLINE are given back.
 func (m *Machine) Failed(now int64, call *Call, outcome Outcome, why error, out *Output) {
 	m.begin(now, out)
 	for _, r := range call.runs {
@@ -322,8 +322,26 @@ func (m *Machine) Failed(now int64, call *Call, outcome Outcome, why error, out 
 			m.settle(o, Feedback{State: mesos.OPERATION_DROPPED, Message: cut(fmt.Sprintf("it was not sent: %v", why))})
 		}
 	}
-	if call.Type == scheduler.Call_REVIVE || call.Type == scheduler.Call_SUPPRESS {
-		m.suppressed, m.revive = !m.suppressed, false // it is made again
+	switch {
+	case call.Accept != nil:
+		m.declineLater(call.Accept.OfferIDs)
+	case call.Decline != nil:
+		m.declineLater(call.Decline.OfferIDs)
+	case call.Type == scheduler.Call_REVIVE:
+		m.revive = true
+	case call.Type == scheduler.Call_SUPPRESS:
+		m.suppressed = false
 	}
 	m.end()
+}
+
+// declineLater gives back offers that may still be held by the master's word, because the call that used them did not arrive. Declining one
+// that is none any more does no harm.
+func (m *Machine) declineLater(ids []mesos.OfferID) {
+	subscription := m.gather.marker
+	m.after(int64(m.cfg.ReviveEvery), func() {
+		if m.subscribed && m.gather.marker == subscription {
+			m.decline(ids, 0)
+		}
+	})
 }

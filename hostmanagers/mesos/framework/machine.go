@@ -179,18 +179,16 @@ func (m *Machine) Next() int64 {
 		sooner(max(m.doubtAt, 1))
 	}
 	if !m.told {
-		sooner(m.gather.until())
+		sooner(m.gather.until(m.now))
 		return next
 	}
 	sooner(m.implicitAt)
 	sooner(m.sweepAt)
 	sooner(m.detailsAt)
-	switch {
-	case m.wanted() && (m.suppressed || m.revive):
+	if m.wanted() && (m.suppressed || m.revive) {
 		sooner(m.revived + int64(m.cfg.ReviveEvery))
-	case !m.wanted():
-		sooner(m.probeAt)
 	}
+	sooner(m.probeAt)
 	sooner(m.quietAt)
 	return next
 }
@@ -238,7 +236,7 @@ func (m *Machine) periodic() {
 	if m.quietAt > 0 && m.quietAt <= m.now {
 		m.quietAt = 0 // pace suppresses
 	}
-	if m.probeAt > 0 && m.probeAt <= m.now && !m.wanted() {
+	if m.probeAt > 0 && m.probeAt <= m.now {
 		m.probe()
 	}
 }

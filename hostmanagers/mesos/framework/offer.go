@@ -186,7 +186,6 @@ func (m *Machine) pace() {
 			a.looseUntil = 0 // nothing will be offered that could tell
 		}
 		m.sweepAt = 0
-		m.probeAt = m.now + int64(m.cfg.ProbeEvery)
 	}
 }
 
@@ -210,7 +209,7 @@ func (m *Machine) giveBackUnwanted() {
 
 // reviveOffers ends suppression and all filters. What is not offered soon then is others'.
 func (m *Machine) reviveOffers() {
-	m.suppressed, m.revive, m.revived, m.probeAt = false, false, m.now, 0
+	m.suppressed, m.revive, m.revived = false, false, m.now
 	m.call(&scheduler.Call{Type: scheduler.Call_REVIVE, Revive: &scheduler.Call_Revive{Roles: m.cfg.Roles}})
 	for _, a := range m.agents {
 		a.filtered = 0
@@ -220,11 +219,11 @@ func (m *Machine) reviveOffers() {
 	}
 }
 
-// probe looks at the hosts while offers are suppressed: what others use may have changed, and agents may have come.
+// probe looks at the hosts: agents may have come or gone unheard, and while offers are suppressed others may have taken or left room.
 func (m *Machine) probe() {
 	m.probeAt = m.now + int64(m.cfg.ProbeEvery)
 	m.out.Census = AskAgents
-	if m.censusBad {
+	if m.censusBad && !m.wanted() {
 		m.quietAt = m.now + int64(m.cfg.ProbeFor) // lets offers come; pace revives, and suppresses again
 	}
 }
@@ -313,7 +312,8 @@ func (m *Machine) count(agents []Agent) {
 		if a == nil {
 			continue
 		}
-		known := a.name != ""
+		known, total := a.name != "", m.flavors.parse(fact.Total)
+		a.total = total.scalars()
 		m.describe(a, &facts{fact.Hostname, fact.Port, fact.Attributes, fact.Domain})
 		m.found(a)
 		if a.inactive != fact.Inactive {
@@ -323,7 +323,7 @@ func (m *Machine) count(agents []Agent) {
 		if known && (len(a.offers) > 0 || len(a.waiting) > 0 || (m.told && !m.suppressed)) {
 			continue
 		}
-		a.loose = m.flavors.parse(fact.Total).minus(m.flavors.parse(fact.Allocated))
+		a.loose = total.minus(m.flavors.parse(fact.Allocated))
 		for _, o := range a.offers {
 			a.loose = a.loose.minus(o.parts)
 		}
@@ -333,9 +333,8 @@ func (m *Machine) count(agents []Agent) {
 		}
 	}
 	for id, a := range m.agents { // those that the master does not have any more
-		if _, ok := listed[id]; !ok && len(a.offers) == 0 && a.live == 0 && len(a.waiting) == 0 && a.name != "" {
-			a.lost = true
-			m.touch(a)
+		if _, ok := listed[id]; !ok && len(a.offers) == 0 && a.live == 0 && a.name != "" {
+			m.agentFailed(id)
 		}
 	}
 }

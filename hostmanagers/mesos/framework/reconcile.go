@@ -29,14 +29,13 @@ type gathering struct {
 // rumourWait is how long the inventory waits for updates about ends that reconciliation told of.
 const rumourWait = int64(1e9)
 
-// until is when the next step of gathering is due.
-func (g *gathering) until() int64 {
+// until is when the next step of gathering is due after a time.
+func (g *gathering) until(now int64) int64 {
 	at := g.deadline
-	if !g.offered || !g.counted {
-		at = min(at, g.hosts)
-	}
-	if g.settled > 0 {
-		at = min(at, g.settled)
+	for _, step := range []int64{g.hosts, g.settled} {
+		if step > now {
+			at = min(at, step)
+		}
 	}
 	return at
 }
@@ -123,6 +122,7 @@ func (m *Machine) tryInventory() {
 		}
 	}
 	m.told, m.known, m.sizes = true, true, nil
+	m.probeAt = m.now + int64(m.cfg.ProbeEvery)
 	for _, a := range m.dirty {
 		a.dirty = false
 	}

@@ -387,6 +387,17 @@ func (b bundle) write(role string) []mesos.Resource {
 	return resources
 }
 
+// scalars adds up what tasks may be given and is not revocable, by name.
+func (b bundle) scalars() map[string]int64 {
+	sums := make(map[string]int64, len(b))
+	for i := range b {
+		if p := &b[i]; p.usable() && !p.revocable() && len(p.spans) == 0 {
+			sums[p.name] += p.milli
+		}
+	}
+	return sums
+}
+
 // text is for people.
 func (b bundle) text() string {
 	words := make([]string, 0, len(b))

@@ -49,6 +49,7 @@ type run struct {
 	acked    bool // the update of uuid was acknowledged
 
 	grace time.Duration
+	away  int64 // when it was out of contact last
 	kill  *kill
 	group *group // nil: a command task
 }
@@ -66,8 +67,13 @@ type pending struct {
 	uuid []byte // nil: the master wants no acknowledgement
 }
 
-// report makes a status a run's last one, under a new token, and tells it.
+// report makes a status a run's last one, under a new token, and tells it. The token stands for the one before as well, which may never have
+// been told: an update that the agent still wants acknowledged is acknowledged with it.
 func (m *Machine) report(r *run, s driver.Status, uuid []byte) {
+	delete(m.pending, r.last.Token)
+	if uuid == nil && !r.acked {
+		uuid = r.uuid
+	}
 	m.token++
 	s.Run, s.Token = r.id, m.token
 	if r.agent != nil {
@@ -94,6 +100,10 @@ func (m *Machine) finish(r *run, e ending) {
 
 // conclude ends a run. Its room must have been given back.
 func (m *Machine) conclude(r *run, e ending, at time.Time, uuid []byte) {
+	if r.rumour {
+		r.rumour = false
+		m.gather.rumours--
+	}
 	r.phase, r.kill, r.wanted = ended, nil, false
 	r.launch, r.needs, r.ports = nil, nil, nil
 	m.report(r, driver.Status{
@@ -207,7 +217,7 @@ func (m *Machine) stranger(id workload.RunID, st *mesos.TaskStatus) *run {
 	state, reason := Meaning(st.GetState(), st.Reason)
 	_, asked := m.asked[id]
 	delete(m.asked, id)
-	r := &run{id: id, task: id.String(), phase: sent, agent: m.agent(st.GetAgentID().GetValue()), heard: true, answered: true}
+	r := &run{id: id, task: id.String(), phase: sent, agent: m.agentOf(st), heard: true, answered: true}
 	if state.Traits().Terminal && len(st.UUID) == 0 {
 		gone := reason == reasonNotFound || st.GetState() == mesos.TASK_GONE_BY_OPERATOR
 		switch {
@@ -229,6 +239,15 @@ func (m *Machine) stranger(id workload.RunID, st *mesos.TaskStatus) *run {
 	m.weigh(r)
 	r.wanted = asked
 	return r
+}
+
+// agentOf returns the agent of a task. One that is not known by name is asked for.
+func (m *Machine) agentOf(st *mesos.TaskStatus) *agent {
+	a := m.agent(st.GetAgentID().GetValue())
+	if a != nil && a.name == "" && m.told && !m.censusBad {
+		m.out.Census = max(m.out.Census, AskAgents)
+	}
+	return a
 }
 
 // runUpdate takes in a status of a run, of its main task if it is a group.
@@ -293,8 +312,8 @@ func (m *Machine) repeated(r *run, uuid []byte) {
 func (m *Machine) afterTheEnd(r *run, st *mesos.TaskStatus) {
 	state, _ := Meaning(st.GetState(), st.Reason)
 	if len(st.UUID) > 0 {
-		if state.Traits().Terminal && r.uuid == nil { // the master's own version of what was told by another
-			r.uuid = st.UUID
+		if state.Traits().Terminal && (r.uuid == nil || r.acked) { // the master's own version of what was told by another
+			r.uuid, r.acked = st.UUID, false
 			m.pending[r.last.Token] = pending{r, st.UUID}
 			return
 		}
@@ -388,12 +407,11 @@ func (m *Machine) unreachable(r *run) {
 	if r.last.State == runUnreachable {
 		return
 	}
+	since := m.now
+	r.away = since
 	m.after(int64(m.cfg.UnreachableGrace), func() {
-		if m.runs[r.id] != r || r.phase != sent || r.last.State != runUnreachable {
-			return
-		}
-		if m.now < r.last.At.UnixNano()+int64(m.cfg.UnreachableGrace)/2 {
-			return // it came back and is out of contact anew, with a grace of its own
+		if m.runs[r.id] != r || r.phase != sent || r.last.State != runUnreachable || r.away != since {
+			return // it came back, and may be out of contact anew, with a grace of its own
 		}
 		m.unsend(r)
 		m.finish(r, ending{state: runLost, reason: reasonUnreachable, message: "its agent was out of contact for longer than the grace of " + m.cfg.UnreachableGrace.String()})
@@ -419,16 +437,11 @@ func (m *Machine) over(r *run, e ending, st *mesos.TaskStatus) {
 	if r.group != nil {
 		m.endGroup(r, &e)
 	}
-	if r.rumour {
-		r.rumour = false
-		m.gather.rumours--
-	}
-	r.uuid, r.acked = nil, false
 	if len(st.UUID) > 0 {
-		r.uuid = st.UUID
+		r.uuid, r.acked = st.UUID, false
 	}
 	m.unsend(r)
-	m.conclude(r, e, m.timeOf(st), r.uuid)
+	m.conclude(r, e, m.timeOf(st), st.UUID)
 }
 
 // Kill ends runs. One that is over is told of once more; one that nobody knows is answered by the master.

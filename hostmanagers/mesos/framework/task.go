@@ -398,7 +398,7 @@ func (m *Machine) memberUpdate(r *run, name string, st *mesos.TaskStatus) {
 		if state == runFailed && r.group.failed == "" && r.phase == sent {
 			r.group.failed = cut(fmt.Sprintf("container %q failed: %s", name, st.GetMessage()))
 		}
-	case r.phase == ended:
+	case r.phase == ended && (state == runStarting || state == runRunning):
 		m.killMember(r, name)
 	}
 }
