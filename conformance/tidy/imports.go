@@ -20,7 +20,7 @@ type packageRule struct {
 // pureSet is the decision core. It is told the time and the randomness, starts nothing and talks to nobody: that is what lets
 // any run be recorded, replayed and simulated.
 var pureSet = []string{
-	"core/resource", "core/execution", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/shard",
+	"core/resource", "core/execution", "core/cluster", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/shard",
 	"core/preemption", "core/fragment", "core/disruption", "core/estimate", "core/lifecycle", "core/usage", "core/scheduler", "core/rollout",
 	"federation/directory", "federation/router",
 }
@@ -28,6 +28,7 @@ var pureSet = []string{
 var packageRules = []packageRule{
 	{"core/resource", nil, "the lowest floor: arithmetic on quantities knows nobody who holds them"},
 	{"core/execution", nil, "vocabulary only; clusters give it meaning"},
+	{"core/cluster", nil, "settings only; who connects gives them meaning"},
 	{"core/workload", []string{"core/resource", "core/execution"}, "vocabulary only; decisions stand above it"},
 	{"core/host", []string{"core/resource", "core/workload"}, "the table knows what sits on it, not why"},
 	{"core/respool", []string{"core/resource", "core/workload"}, "entitlement is arithmetic over the tree, not over hosts or jobs"},
@@ -44,7 +45,7 @@ var packageRules = []packageRule{
 	{
 		"core/scheduler",
 		[]string{
-			"core/resource", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/driver", "core/shard",
+			"core/resource", "core/cluster", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/driver", "core/shard",
 			"core/preemption", "core/disruption", "core/estimate", "core/lifecycle", "core/usage",
 		},
 		"joins the pure packages; storage, wire and clocks are the engine's",
@@ -52,12 +53,12 @@ var packageRules = []packageRule{
 	{"core/rollout", []string{"core/scheduler"}, "which version of a policy is in force is decided without loading it"},
 	{"core/engine", []string{"core/..."}, "the shell around the scheduler"},
 	{"core/store", []string{"core/workload"}, "keys are made of ids; what the bytes behind them mean is record's"},
-	{"core/store/record", []string{"core/resource", "core/execution", "core/workload", "core/host", "core/respool", "core/placement", "core/driver", "core/shard", "core/usage", "core/scheduler", "core/store", "core/store/record/..."}, "turns state into bytes and back"},
+	{"core/store/record", []string{"core/resource", "core/execution", "core/cluster", "core/workload", "core/host", "core/respool", "core/placement", "core/driver", "core/shard", "core/usage", "core/scheduler", "core/store", "core/store/record/..."}, "turns state into bytes and back"},
 	{"core/store/record/...", []string{"core/store/record/..."}, "generated storage messages"},
 	{"core/store/badgerstore", []string{"core/store", "core/telemetry"}, "a backend knows the gateway's interface and the log's keys only"},
 	{"core/store/memstore", []string{"core/store"}, "a backend knows the gateway's interface only"},
-	{"core/api", []string{"core/resource", "core/execution", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/usage", "core/estimate", "core/scheduler", "core/rollout", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "proto and error mapping: reaches state through the engine, never the store"},
-	{"core/api/...", []string{"core/resource", "core/execution", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/usage", "core/estimate", "core/scheduler", "core/rollout", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "parts of the API edge"},
+	{"core/api", []string{"core/resource", "core/execution", "core/cluster", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/usage", "core/estimate", "core/scheduler", "core/rollout", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "proto and error mapping: reaches state through the engine, never the store"},
+	{"core/api/...", []string{"core/resource", "core/execution", "core/cluster", "core/workload", "core/driver", "core/shard", "core/placement", "core/respool", "core/usage", "core/estimate", "core/scheduler", "core/rollout", "core/engine", "core/telemetry", "core/api/...", "sdk/..."}, "parts of the API edge"},
 	{"core/telemetry", nil, "anybody may log, so logging knows nobody"},
 
 	{
@@ -67,6 +68,7 @@ var packageRules = []packageRule{
 	},
 
 	{"hostmanagers/shard", []string{"core/..."}, "runs any driver; knows none by name"},
+	{"hostmanagers/split", []string{"core/driver", "core/shard", "core/workload", "hostmanagers/simulated"}, "cuts any driver; its tests cut a simulated cluster"},
 	{"hostmanagers/local", []string{"core/driver", "core/execution", "core/resource", "core/workload", "core/telemetry", "hostmanagers/local/..."}, "a driver knows the contract, not the scheduler"},
 	{"hostmanagers/local/runner/...", []string{"core/driver", "core/execution", "core/resource", "core/workload", "hostmanagers/local/runner/..."}, "runs processes for every emulated cluster"},
 	{"hostmanagers/simulated", []string{"core/driver", "core/execution", "core/resource", "core/workload", "core/telemetry"}, "a driver knows the contract, not the scheduler or other drivers"},
@@ -97,6 +99,7 @@ var packageRules = []packageRule{
 	{"cmd/paceline", []string{"core/...", "policies/...", "federation/...", "hostmanagers/...", "sdk/...", "cmd/paceline/..."}, "all wiring is here"},
 	{"cmd/paceline/e2e", []string{"sdk/...", "cmd/paceline/internal/..."}, "judges the binary from outside; it only builds what is inside"},
 	{"cmd/paceline/internal/server", []string{"core/...", "policies/...", "federation/...", "hostmanagers/...", "sdk/...", "cmd/paceline/internal/..."}, "all wiring is here"},
+	{"cmd/paceline/internal/members", []string{"core/api", "core/cluster", "core/driver", "core/engine", "core/scheduler", "core/shard", "core/telemetry", "hostmanagers/split", "hostmanagers/shard", "hostmanagers/simulated"}, "keeps connections of any kind; what one is made of is server's"},
 	{"cmd/paceline/internal/replay", []string{"core/host", "core/placement", "core/resource", "core/workload", "policies/decision", "policies/native", "policies/wasm", "sdk/policyabi"}, "reads a log and runs policies on it as a shard would, without one"},
 	{"cmd/paceline/internal/policy", []string{"core/host", "core/placement", "core/resource", "core/workload", "policies/wasm", "policies/wasm/kit", "policies/signature", "sdk/guest", "sdk/policyabi"}, "makes and judges policies as a server would, without one"},
 	{"cmd/paceline/internal/rules", []string{"core/api/admit", "core/api/auth", "core/api/spec", "core/resource", "core/respool", "core/scheduler", "policies/rego", "sdk/...", "cmd/paceline/internal/jobfile"}, "judges jobs as a server would, without one"},

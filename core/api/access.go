@@ -73,6 +73,13 @@ var rules = map[string]rule{
 	pacelinev1connect.PolicyServiceListPoliciesProcedure:     {auth.Viewer, somewhere},
 	pacelinev1connect.PolicyServiceGetPolicyProcedure:        {auth.Operator, everywhere},
 
+	// A cluster takes the work of the whole cell, and to add one has the server speak to whatever it names.
+	pacelinev1connect.ClusterServiceAddClusterProcedure:    {auth.Admin, everywhere},
+	pacelinev1connect.ClusterServiceUpdateClusterProcedure: {auth.Admin, everywhere},
+	pacelinev1connect.ClusterServiceRemoveClusterProcedure: {auth.Admin, everywhere},
+	pacelinev1connect.ClusterServiceListClustersProcedure:  {auth.Viewer, somewhere},
+	pacelinev1connect.ClusterServiceGetClusterProcedure:    {auth.Viewer, somewhere},
+
 	// Hosts belong to no pool: whoever may see anything sees them, as placement is explained in terms of them.
 	pacelinev1connect.HostServiceListHostsProcedure:   {auth.Viewer, somewhere},
 	pacelinev1connect.HostServiceGetHostProcedure:     {auth.Viewer, somewhere},

@@ -139,6 +139,12 @@ var eventKinds = [...]pacelinev1.EventKind{
 	scheduler.ChangeJob: pacelinev1.EventKind_EVENT_KIND_JOB, scheduler.ChangeJobDeleted: pacelinev1.EventKind_EVENT_KIND_JOB,
 	scheduler.ChangeTask: pacelinev1.EventKind_EVENT_KIND_TASK, scheduler.ChangePool: pacelinev1.EventKind_EVENT_KIND_POOL,
 	scheduler.ChangePoolDeleted: pacelinev1.EventKind_EVENT_KIND_POOL, scheduler.ChangeHost: pacelinev1.EventKind_EVENT_KIND_HOST,
+	scheduler.ChangeCluster: pacelinev1.EventKind_EVENT_KIND_CLUSTER, scheduler.ChangeClusterDeleted: pacelinev1.EventKind_EVENT_KIND_CLUSTER,
+}
+
+// ofCell reports whether objects of a kind belong to no pool: whoever may see anything sees them.
+func ofCell(kind pacelinev1.EventKind) bool {
+	return kind == pacelinev1.EventKind_EVENT_KIND_HOST || kind == pacelinev1.EventKind_EVENT_KIND_CLUSTER
 }
 
 // match is what can be told without the path of a pool. It sees every change, in order.
@@ -152,7 +158,7 @@ func (w *watch) match(c *scheduler.Change) bool {
 	}
 	switch {
 	case kind == pacelinev1.EventKind_EVENT_KIND_UNSPECIFIED, w.job != workload.JobID{} && c.Job != w.job,
-		w.top != "" && kind == pacelinev1.EventKind_EVENT_KIND_HOST, len(w.kinds) > 0 && !slices.Contains(w.kinds, kind):
+		w.top != "" && ofCell(kind), len(w.kinds) > 0 && !slices.Contains(w.kinds, kind):
 		return false
 	}
 	return true
@@ -191,7 +197,7 @@ func (w *watch) findPaths(ctx context.Context) (err error) {
 // admits reports whether the caller may see and asked for a change. What belongs to a pool of which not even a former path is known
 // is for those who see everything.
 func (w *watch) admits(c *scheduler.Change) bool {
-	if c.Kind == scheduler.ChangeHost {
+	if ofCell(eventKinds[c.Kind]) {
 		return true
 	}
 	path := w.paths.of[c.Pool]
@@ -221,6 +227,10 @@ func eventToWire(e *engine.Event, pool string) *pacelinev1.Event {
 	case scheduler.ChangePool, scheduler.ChangePoolDeleted:
 		out.Change = &pacelinev1.Event_Pool{Pool: &pacelinev1.PoolChange{
 			PoolId: e.Pool.String(), Name: e.Name, Pool: pool, Version: e.Version, Deleted: e.Kind == scheduler.ChangePoolDeleted,
+		}}
+	case scheduler.ChangeCluster, scheduler.ChangeClusterDeleted:
+		out.Change = &pacelinev1.Event_Cluster{Cluster: &pacelinev1.ClusterChange{
+			Name: e.Name, Version: e.Version, Deleted: e.Kind == scheduler.ChangeClusterDeleted,
 		}}
 	case scheduler.ChangeHost:
 		out.Change = &pacelinev1.Event_Host{Host: &pacelinev1.HostChange{HostId: e.Host.String(), Name: e.Name}}

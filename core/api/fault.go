@@ -101,6 +101,8 @@ func toConnect(err error, requestID string) (out *connect.Error, internal bool) 
 		code, message = connect.CodeOutOfRange, "the events after this cursor are not kept: list again and watch from the list's cursor"
 	case errors.Is(err, driver.ErrUnknownRun):
 		code, message = connect.CodeNotFound, err.Error()
+	case errors.Is(err, driver.ErrNoLogs):
+		code, message = connect.CodeUnimplemented, err.Error()
 	case errors.Is(err, context.Canceled):
 		code, message = connect.CodeCanceled, "the call was cancelled"
 	case errors.Is(err, context.DeadlineExceeded):

@@ -23,6 +23,7 @@ type cell struct {
 	bench  bench
 
 	policies Policies // nil: the built-in ones only
+	clusters Clusters // nil: none can be added
 }
 
 // cursor returns the cursor after a revision, good for any filters.

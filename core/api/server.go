@@ -48,6 +48,7 @@ type Parts struct {
 	Engine   *engine.Engine
 	Judge    admit.Judge        // default: no job is judged by rules
 	Policies Policies           // default: there are the built-in policies only
+	Clusters Clusters           // default: clusters are shown, and none can be added
 	Metrics  *telemetry.Metrics // default: /metrics is not served
 	Log      *slog.Logger       // default: nothing is logged
 	Trace    *telemetry.Trace   // default: nobody looks
@@ -110,7 +111,7 @@ func (s *Server) openTokens(trace *telemetry.Trace) (*auth.Tokens, error) {
 }
 
 func (s *Server) routes(e *edge, parts Parts) http.Handler {
-	c := &cell{engine: parts.Engine, name: s.config.Cell, policies: parts.Policies}
+	c := &cell{engine: parts.Engine, name: s.config.Cell, policies: parts.Policies, clusters: parts.Clusters}
 	c.bench.judge, c.bench.log = parts.Judge, parts.Log
 	options := []connect.HandlerOption{
 		connect.WithInterceptors(e), connect.WithReadMaxBytes(MaxRequestBytes), connect.WithSendMaxBytes(MaxResponseBytes),
@@ -126,6 +127,7 @@ func (s *Server) routes(e *edge, parts Parts) http.Handler {
 	mux.Handle(pacelinev1connect.NewPoolServiceHandler(&poolService{c}, options...))
 	mux.Handle(pacelinev1connect.NewUsageServiceHandler(&usageService{c}, options...))
 	mux.Handle(pacelinev1connect.NewHostServiceHandler(&hostService{c}, options...))
+	mux.Handle(pacelinev1connect.NewClusterServiceHandler(&clusterService{c}, small...))
 	mux.Handle(pacelinev1connect.NewEventServiceHandler(&eventService{c}, streams...))
 	mux.Handle(pacelinev1connect.NewAdminServiceHandler(&adminService{
 		cell: c, build: s.config.Build, roles: s.config.Roles, started: time.Now(),
@@ -144,7 +146,7 @@ func (s *Server) routes(e *edge, parts Parts) http.Handler {
 var serviceNames = []string{
 	pacelinev1connect.JobServiceName, pacelinev1connect.TaskServiceName, pacelinev1connect.PoolServiceName, pacelinev1connect.UsageServiceName,
 	pacelinev1connect.HostServiceName, pacelinev1connect.EventServiceName, pacelinev1connect.AdminServiceName,
-	pacelinev1connect.AdmissionServiceName, pacelinev1connect.PolicyServiceName,
+	pacelinev1connect.AdmissionServiceName, pacelinev1connect.PolicyServiceName, pacelinev1connect.ClusterServiceName,
 }
 
 // health says whether the cell answers.

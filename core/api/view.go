@@ -224,6 +224,7 @@ func hostToWire(v *scheduler.HostView, names *resource.Names) *pacelinev1.Host {
 		Id: v.ID.String(), Cluster: v.Cluster, Name: v.Name, HostPool: v.Summary.HostPool, State: hostState(v), Message: v.Summary.Message,
 		Attributes: v.Summary.Attributes, Capacity: spec.FromVector(v.Summary.Capacity, names), Foreign: spec.FromVector(v.Summary.Foreign, names),
 		Used: spec.FromVector(v.Used, names), Runs: count(v.Tasks), ChangeTime: timeToWire(v.Since),
+		ClusterId: v.Summary.ClusterID, Details: v.Details,
 	}
 	for _, d := range v.Summary.Devices {
 		out.Devices = append(out.Devices, &pacelinev1.Device{Model: d.Model, Milli: d.Milli})

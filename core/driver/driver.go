@@ -76,6 +76,9 @@ type Demander interface {
 // ErrUnknownRun is returned for a run that the cluster has no trace of.
 var ErrUnknownRun = errors.New("the cluster keeps nothing of this run")
 
+// ErrNoLogs is returned for the output of a run on a cluster that keeps none.
+var ErrNoLogs = errors.New("this cluster keeps no output of its runs")
+
 // LogRequest selects a part of a run's output.
 type LogRequest struct {
 	Stream Stream
@@ -104,10 +107,36 @@ type Sink interface {
 	Disconnected(reason error)
 }
 
+// Mover is implemented by sinks that are told when hosts go to another shard of the same cluster: their runs go with them, and none is lost.
+type Mover interface {
+	HostsMoved(names []string)
+}
+
 // Inventory is a cluster's whole truth at one moment.
 type Inventory struct {
 	Hosts []Host
 	Runs  []Status // the last status of each run that the cluster knows
+	// Elsewhere names hosts of the cluster that other shards have, and whose runs are told to these. Only what cuts a cluster into shards fills it.
+	Elsewhere []string
+}
+
+// Leaver is implemented by drivers of clusters that keep a place for the cell while nobody speaks for it, such as a framework's.
+type Leaver interface {
+	// Leave has the cluster end all runs of the cell and forget it. Nothing can be asked of the driver afterwards. An error means that the cluster may
+	// not have heard it.
+	Leave(ctx context.Context) error
+}
+
+// Describer is implemented by drivers that can tell people how their connection fares. It may be called at any time and must not block.
+type Describer interface{ Describe() Description }
+
+// Description is what people want to see of a connection.
+type Description struct {
+	Details  map[string]string // of the cluster as a whole, such as who leads it; at most MaxDetails
+	Err      error             // why there is no contact; nil: there is, or the first attempt is under way
+	ErrAt    time.Time
+	Attempts int       // that failed since the last contact
+	Next     time.Time // when the next begins; zero: one is under way, or none is needed
 }
 
 // Host is one machine of a cluster as the driver sees it.

@@ -213,6 +213,16 @@ func (e *Engine) Attach(ctx context.Context, s Shard) error {
 	}
 }
 
+// Detach forgets shards that have ended and will not be attached again, after their cluster was removed.
+func (e *Engine) Detach(ids ...shard.ID) {
+	for _, id := range ids {
+		e.dropShard(id)
+	}
+}
+
+// Part is implemented by shards that know into how many their cluster is cut. Shards that the cluster had beyond these are forgotten.
+type Part interface{ Parts() int }
+
 // Deliver takes the replies of a shard; it implements the shard runtime's Core.
 func (e *Engine) Deliver(id shard.ID, epoch shard.Epoch, replies []shard.Reply) {
 	select {

@@ -13,6 +13,7 @@ import (
 // Why a sender ends before the engine does.
 var (
 	errReplaced = errors.New("the shard was attached again")
+	errDetached = errors.New("the shard was detached")
 	errBehind   = fmt.Errorf("the shard is %d messages behind", maxShardMessages)
 )
 
@@ -80,6 +81,16 @@ func (s *sender) ended(epoch shard.Epoch, err error) {
 	}
 }
 
+// dropShard ends a shard's sender. The shard is told nothing more.
+func (e *Engine) dropShard(id shard.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.shards[id]; s != nil {
+		s.end(errDetached)
+		delete(e.shards, id)
+	}
+}
+
 // takeShard gives a shard a sender in place of the one it had.
 func (e *Engine) takeShard(ctx context.Context, events []scheduler.Event, s Shard) []scheduler.Event {
 	out := &sender{engine: e, shard: s, queue: make(chan shard.Message, maxShardMessages), gone: make(chan struct{})}
@@ -92,5 +103,9 @@ func (e *Engine) takeShard(ctx context.Context, events []scheduler.Event, s Shar
 		out.former.end(errReplaced)
 	}
 	e.senders.Go(out.run)
-	return append(events, scheduler.ShardAttached{Shard: s.ID(), Cluster: clusterOf(s.ID())})
+	attached := scheduler.ShardAttached{Shard: s.ID(), Cluster: clusterOf(s.ID())}
+	if p, ok := s.(Part); ok {
+		attached.Parts = p.Parts()
+	}
+	return append(events, attached)
 }

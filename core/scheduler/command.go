@@ -23,6 +23,8 @@ type (
 	ShardAttached struct {
 		Shard   shard.ID
 		Cluster string
+		// Parts is into how many shards the cluster is cut; 0: that is not known.
+		Parts int
 	}
 	// ShardReplied is one reply of a shard under the epoch of its assignment.
 	ShardReplied struct {
@@ -123,8 +125,10 @@ type Answer struct {
 	Err   *Error
 	// Job is set for the job commands: the job as it is after the command.
 	Job JobView
-	// Existed says that SubmitJob found the same job there already.
+	// Existed says that what was asked for was there already.
 	Existed bool
+	Cluster ClusterRecord
+	Lost    int // runs that RemoveCluster declared lost
 	Plan    *Plan
 	Why     *Explanation
 	Pool    PoolView

@@ -23,6 +23,7 @@ type dirtyEntry struct {
 	meter     *usage.Meter  // an account that was made or rolled
 	principal string
 	with      []Write // in the same group, before the object's own record
+	told      *Change // what watchers see of what is in with; nil: nothing
 	gone      bool    // the job's or host's record is deleted
 	moved     bool    // the object is written by a later entry
 }
@@ -107,6 +108,8 @@ func (s *State) flush() {
 func (s *State) writeEntry(b *groupBuilder, e *dirtyEntry) {
 	switch {
 	case e.moved:
+	case e.told != nil:
+		b.change(*e.told)
 	case e.meter != nil:
 		b.settle(settlement{meter: e.meter})
 	case e.task:
@@ -266,7 +269,7 @@ func (b *groupBuilder) close() {
 		b.writes = append(b.writes, Write{Record: AccountRecord{Account: m.Account()}})
 	}
 	b.meters = b.meters[:0]
-	if len(b.writes) == 0 {
+	if len(b.writes) == 0 && len(b.changes) == 0 {
 		return
 	}
 	s := b.state
@@ -294,6 +297,8 @@ func sizeOf(w Write) int {
 		return fixed + len(r.Archive)
 	case PoliciesRecord:
 		return fixed + len(r.State) + 34*len(r.Archives)
+	case ClusterRecord:
+		return fixed + maxClusterBytes
 	case RulesRecord:
 		return fixed + len(r.Name) + len(r.Kept)*(fixed+64)
 	case TaskRecord:

@@ -27,6 +27,7 @@ type Image struct {
 	Balances    map[workload.PoolID]BalanceRecord
 	Rules       map[string]RulesRecord
 	Policies    PoliciesRecord
+	Clusters    map[string]ClusterRecord
 }
 
 // JobImage is one job in an Image.
@@ -42,7 +43,7 @@ func NewImage() *Image {
 	return &Image{
 		Pools: map[workload.PoolID]PoolRecord{}, Jobs: map[workload.JobID]*JobImage{}, Hosts: map[workload.HostID]HostRecord{},
 		Idempotency: map[IdempotencyKey]IdempotencyRecord{}, Accounts: map[usage.Key]AccountRecord{}, Balances: map[workload.PoolID]BalanceRecord{},
-		Rules: map[string]RulesRecord{},
+		Rules: map[string]RulesRecord{}, Clusters: map[string]ClusterRecord{},
 	}
 }
 
@@ -83,6 +84,8 @@ func (im *Image) Apply(w Write) {
 		put(im.Balances, r.Pool, r, w.Delete)
 	case RulesRecord:
 		put(im.Rules, r.Name, r, w.Delete)
+	case ClusterRecord:
+		put(im.Clusters, r.Spec.Name, r, w.Delete)
 	case PoliciesRecord:
 		if im.Policies = r; w.Delete {
 			im.Policies = PoliciesRecord{}
@@ -150,6 +153,7 @@ func Start(cfg Config, im *Image, epoch uint64, now int64) (*State, []Group, err
 	s.loadAccounts(im)
 	s.loadRules(im)
 	s.policies = im.Policies
+	maps.Copy(s.added, im.Clusters)
 	if err := s.loadJobs(im); err != nil {
 		return nil, nil, err
 	}
@@ -397,6 +401,7 @@ func (s *State) Image() *Image {
 		im.Rules[name] = *r
 	}
 	im.Policies = s.policies
+	maps.Copy(im.Clusters, s.added)
 	for key, r := range s.idempotency {
 		im.Idempotency[key] = *r
 	}

@@ -24,13 +24,13 @@ func (r Reader) Cell() CellView {
 	for _, h := range s.hostNames {
 		if h.Present {
 			v.Hosts++
-			if h.Summary.Ready && !h.Draining && h.shard != nil && h.shard.ready {
+			if h.mayTake() {
 				v.Ready++
 			}
 		}
 	}
 	for _, sh := range s.shards {
-		v.Shards = append(v.Shards, ShardView{ID: string(sh.id), Cluster: sh.cluster, Ready: sh.ready, Message: sh.message, Hosts: sh.hosts})
+		v.Shards = append(v.Shards, sh.view())
 	}
 	return v
 }
@@ -248,7 +248,7 @@ func (s *State) poolView(p respool.Pool) PoolView {
 }
 
 func (s *State) hostView(h *hostState) HostView {
-	v := HostView{HostRecord: h.HostRecord, Used: h.used, Tasks: h.tasks}
+	v := HostView{HostRecord: h.HostRecord, Used: h.used, Tasks: h.tasks, Details: h.details}
 	v.Summary.Attributes = maps.Clone(h.Summary.Attributes)
 	return v
 }

@@ -176,6 +176,7 @@ type HostFacts struct {
 	Devices    []driver.Device
 	Ready      bool
 	Message    string
+	ClusterID  string // the cluster's own name for it, such as an agent's id; "": it has none
 }
 
 // Goal is what a user wants of a job.
@@ -225,6 +226,8 @@ const (
 	ChangePoolDeleted
 	ChangeHost // appeared, changed or went
 	ChangeJobDeleted
+	ChangeCluster // added, updated, or a shard of it came into contact or lost it
+	ChangeClusterDeleted
 )
 
 // Change is one entry of the event log: what a watcher sees.

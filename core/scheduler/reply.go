@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,15 +13,18 @@ import (
 // attachShard takes a shard under a new assignment: it is told everything that a new owner must know, and is asked for nothing
 // until it says that it is ready.
 func (s *State) attachShard(e ShardAttached) {
+	if e.Parts > 0 && string(e.Shard) == e.Cluster+"/0" { // whose hosts those of former shards are
+		s.recut(e.Cluster, e.Parts)
+	}
 	sh := s.shardByID(e.Shard)
 	if sh == nil {
-		sh = &shardState{id: e.Shard, cluster: e.Cluster}
+		sh = &shardState{id: e.Shard, cluster: e.Cluster, since: s.now}
 		at, _ := slices.BinarySearchFunc(s.shards, sh, func(a, b *shardState) int { return strings.Compare(string(a.id), string(b.id)) })
 		s.shards = slices.Insert(s.shards, at, sh)
 	}
 	s.abandonBatches(sh)
 	s.abandonPreemption(sh, true)
-	sh.ready, sh.message = false, "waiting for its inventory"
+	s.shardStands(sh, false, "waiting for its inventory")
 	sh.epoch = shard.Epoch{Cell: s.epoch, Shard: sh.epoch.Shard + 1}
 	sh.launches, sh.kills, sh.acks, sh.releases = nil, nil, nil, nil
 	send := func(m shard.Message) { s.internal(ToShard{Shard: sh.id, Message: m}) }
@@ -40,8 +42,17 @@ func (s *State) attachShard(e ShardAttached) {
 	s.replay(sh, send)
 }
 
-// replay tells a shard which runs its hosts hold. The one walk over all instances happens when a shard is attached, never later.
+// replay tells a shard which runs its hosts hold.
 func (s *State) replay(sh *shardState, send func(shard.Message)) {
+	rest := s.boundRuns(func(h *hostState) bool { return h.Shard == string(sh.id) }, func(full []shard.BoundRun) {
+		send(shard.Replay{Epoch: sh.epoch, Bound: full})
+	})
+	send(shard.Replay{Epoch: sh.epoch, Bound: rest, Done: true})
+}
+
+// boundRuns collects the live runs on hosts. It hands out what fills a message, and returns the rest. This walk over all instances happens when a
+// shard is attached or gets hosts of another, never else.
+func (s *State) boundRuns(on func(*hostState) bool, handOut func([]shard.BoundRun)) []shard.BoundRun {
 	bound := make([]shard.BoundRun, 0, replayChunk)
 	for _, j := range s.order {
 		if j == nil || j.live == 0 {
@@ -49,7 +60,7 @@ func (s *State) replay(sh *shardState, send func(shard.Message)) {
 		}
 		for i := range j.tasks {
 			t := &j.tasks[i]
-			if !t.runState.Live() || t.host.Shard != string(sh.id) {
+			if !t.runState.Live() || !on(t.host) {
 				continue
 			}
 			bound = append(bound, shard.BoundRun{
@@ -57,12 +68,12 @@ func (s *State) replay(sh *shardState, send func(shard.Message)) {
 				State: t.runState,
 			})
 			if len(bound) == replayChunk {
-				send(shard.Replay{Epoch: sh.epoch, Bound: bound})
+				handOut(bound)
 				bound = make([]shard.BoundRun, 0, replayChunk)
 			}
 		}
 	}
-	send(shard.Replay{Epoch: sh.epoch, Bound: bound, Done: true})
+	return bound
 }
 
 func (s *State) shardByID(id shard.ID) *shardState {
@@ -84,7 +95,7 @@ func (s *State) reply(e ShardReplied) {
 	case shard.Ready:
 		s.shardReady(sh)
 	case shard.NotReady:
-		sh.ready, sh.message = false, r.Reason
+		s.shardStands(sh, false, r.Reason)
 		s.abandonBatches(sh)
 		s.abandonPreemption(sh, false)
 	case shard.Hosts:
@@ -99,7 +110,7 @@ func (s *State) reply(e ShardReplied) {
 		s.status(sh, &r.Status)
 	case shard.RunsMissing:
 		for _, id := range r.Runs {
-			if j, ok := s.runOf(id); ok {
+			if j, ok := s.runOf(id); ok && j.tasks[id.Instance].host.Shard == string(sh.id) { // else another shard has its host by now
 				s.lostRun(j, id.Instance, workload.ReasonNotFound, "its cluster does not know it")
 			}
 		}
@@ -114,8 +125,21 @@ func (s *State) reply(e ShardReplied) {
 	}
 }
 
+// shardStands notes whether a shard may be asked to place, and has watchers of its cluster hear of it.
+func (s *State) shardStands(sh *shardState, ready bool, message string) {
+	if sh.ready != ready {
+		sh.since = s.now
+		if ready {
+			s.tellCluster(sh.cluster, "shard "+string(sh.id)+" is in contact")
+		} else {
+			s.tellCluster(sh.cluster, "shard "+string(sh.id)+" lost contact: "+message)
+		}
+	}
+	sh.ready, sh.message = ready, message
+}
+
 func (s *State) shardReady(sh *shardState) {
-	sh.ready, sh.message = true, ""
+	s.shardStands(sh, true, "")
 	s.hostEpoch++
 	for _, j := range s.order { // kills that were asked for while nobody was there
 		if j == nil || j.byRun[workload.RunKilling] == 0 {
@@ -147,9 +171,13 @@ func (s *State) launchRefused(r *shard.LaunchRefused) {
 func (s *State) hostsChanged(sh *shardState, r *shard.Hosts) {
 	seen := map[workload.HostID]bool{}
 	var unnamed []string
+	moved := map[*hostState]bool{}
 	for n := range r.Changed {
 		summary := &r.Changed[n]
 		seen[summary.ID] = true
+		if h := s.hosts[summary.ID]; h != nil && h.Shard != string(sh.id) && (h.tasks > 0 || h.Draining) {
+			moved[h] = true
+		}
 		s.hostSeen(sh, summary)
 		for name := range summary.Unnamed {
 			unnamed = append(unnamed, name)
@@ -166,16 +194,40 @@ func (s *State) hostsChanged(sh *shardState, r *shard.Hosts) {
 	for _, id := range gone {
 		s.hostGone(sh, id)
 	}
+	s.handOver(sh, moved)
 	if unnamed != nil {
 		slices.Sort(unnamed)
 		_ = s.nameResources(slices.Compact(unnamed)) // a name too many stays unnamed: its quantity cannot be asked for either
 	}
 }
 
+// handOver tells a shard what the one before it knew of hosts that are the new one's now: the runs that they hold, and that they are drained.
+func (s *State) handOver(sh *shardState, hosts map[*hostState]bool) {
+	if len(hosts) == 0 {
+		return
+	}
+	var draining []workload.HostID
+	for _, h := range s.hostNames {
+		if hosts[h] && h.Draining {
+			draining = append(draining, h.ID)
+		}
+	}
+	send := func(m shard.Message) { s.internal(ToShard{Shard: sh.id, Message: m}) }
+	if draining != nil {
+		send(shard.SetDraining{Epoch: sh.epoch, Hosts: draining, Draining: true})
+	}
+	bound := s.boundRuns(func(h *hostState) bool { return hosts[h] }, func(full []shard.BoundRun) {
+		send(shard.Adopt{Epoch: sh.epoch, Bound: full})
+	})
+	if len(bound) > 0 {
+		send(shard.Adopt{Epoch: sh.epoch, Bound: bound})
+	}
+}
+
 func (s *State) hostSeen(sh *shardState, summary *shard.HostSummary) {
 	facts := HostFacts{
 		Attributes: summary.Attributes, HostPool: summary.HostPool, Capacity: summary.Capacity, Foreign: summary.Foreign,
-		Devices: summary.Devices, Ready: summary.Ready, Message: summary.Message,
+		Devices: summary.Devices, Ready: summary.Ready, Message: summary.Message, ClusterID: summary.ClusterID,
 	}
 	h, known := s.hosts[summary.ID]
 	if !known {
@@ -194,7 +246,7 @@ func (s *State) hostSeen(sh *shardState, summary *shard.HostSummary) {
 		sh.hosts++
 	}
 	had := available(&h.HostRecord)
-	h.Present, h.Summary = true, facts
+	h.Present, h.Summary, h.details = true, facts, summary.Details
 	s.recount(h, had, available(&h.HostRecord))
 	if reflect.DeepEqual(before, h.HostRecord) {
 		return
@@ -262,11 +314,15 @@ func (s *State) hostGone(sh *shardState, id workload.HostID) {
 	if h.shard != nil {
 		h.shard.hosts--
 	}
+	s.hostLeft(h, "left cluster "+h.Cluster)
+}
+
+func (s *State) hostLeft(h *hostState, why string) {
 	s.dropPledgesOn(h.ID)
 	had := available(&h.HostRecord)
 	h.Present, h.Since = false, s.now
 	h.Summary.Ready = false
-	h.Summary.Message = fmt.Sprintf("left cluster %s", h.Cluster)
+	h.Summary.Message = why
 	s.recount(h, had, resource.Vector{})
 	s.dirtyHost(h)
 	s.remindOfHost(h)
@@ -353,7 +409,7 @@ func (s *State) matches(sh *shardState, r *shard.Matches) {
 		}
 	}
 	for _, id := range r.Removed {
-		if i, there := j.daemonHome[id]; there {
+		if i, there := j.daemonHome[id]; there && j.tasks[i].host.Shard == string(sh.id) { // else another shard has it by now
 			s.daemonLeave(j, i)
 		}
 	}

@@ -169,6 +169,7 @@ type State struct {
 	idempotency map[IdempotencyKey]*IdempotencyRecord
 	rules       cellRules
 	policies    PoliciesRecord
+	added       map[string]ClusterRecord // clusters, by name
 	steps       uint64
 	timers      timerHeap
 	launching   []launchWait // by time
@@ -331,6 +332,8 @@ type hostState struct {
 	homes      int // instances whose present or last run is bound here
 	shard      *shardState
 	forgetting bool // a timerHost is set
+	// details are what its cluster says of it to people. They change with every offer of a Mesos agent, so they are no part of its record.
+	details map[string]string
 }
 
 type shardState struct {
@@ -339,6 +342,7 @@ type shardState struct {
 	epoch    shard.Epoch
 	ready    bool
 	message  string
+	since    int64           // of ready
 	hosts    int             // present
 	free     resource.Vector // capacity of its ready hosts less what its live runs hold: an estimate for routing
 	asked    bool            // a Preempt message is unanswered
@@ -368,6 +372,7 @@ func New(cfg Config) *State {
 		press:       pressure{asked: map[uint64]*question{}, works: map[uint64]*pledgedWork{}, pledges: map[pledgeKey]*pledge{}},
 		accounts:    newAccounting(),
 		idempotency: map[IdempotencyKey]*IdempotencyRecord{}, rules: cellRules{byName: map[string]*RulesRecord{}},
+		added:      map[string]ClusterRecord{},
 		dirtyHosts: map[workload.HostID]int{},
 		dirtyPools: map[workload.PoolID]int{},
 		nextOrder:  1,

@@ -65,8 +65,9 @@ type (
 	// HostView is a host with what runs on it.
 	HostView struct {
 		HostRecord
-		Used  resource.Vector
-		Tasks int
+		Used    resource.Vector
+		Tasks   int
+		Details map[string]string // what its cluster says of it, for people; nothing until it is in contact
 	}
 
 	// CellView is the cell as a whole.
@@ -92,6 +93,7 @@ type (
 		Ready   bool
 		Message string
 		Hosts   int
+		Since   int64 // of Ready
 	}
 )
 

@@ -47,7 +47,7 @@ func (m *Machine) touch(h *machineHost) {
 // takeInventory replaces what is known of the cluster by its whole truth.
 func (m *Machine) takeInventory(inventory driver.Inventory) {
 	m.inventory++
-	m.connected = true
+	m.connected, m.elsewhere = true, inventory.Elsewhere
 	m.putHosts(inventory.Hosts)
 	for _, h := range m.sortedHosts() {
 		if h.listed != m.inventory {
@@ -89,6 +89,39 @@ func (m *Machine) updateHosts(u HostsUpdated) {
 	m.reportHosts(removed...)
 }
 
+// moveHosts gives up hosts that another shard has now. Nothing is said of them: the core hears of them from that shard.
+func (m *Machine) moveHosts(names []string) {
+	if !m.connected {
+		m.stats.IgnoredMessages++ // the inventory that comes next has it all
+		return
+	}
+	for _, name := range names {
+		h := m.byName[name]
+		if h == nil {
+			m.stats.IgnoredMessages++
+			continue
+		}
+		m.elsewhere = append(m.elsewhere, name)
+		m.dropLeasesOn(h)
+		for _, t := range slices.Clone(h.tenants) {
+			m.forget(t)
+		}
+		for _, w := range m.watches {
+			delete(w.matches, h.id)
+		}
+		m.unlist(h)
+	}
+}
+
+// elsewhereIDs are the hosts that other shards have.
+func (m *Machine) elsewhereIDs() map[workload.HostID]bool {
+	ids := make(map[workload.HostID]bool, len(m.elsewhere))
+	for _, name := range m.elsewhere {
+		ids[HostID(m.config.Cluster, name)] = true
+	}
+	return ids
+}
+
 // putHosts adds or replaces hosts, in the order of their names, so that the rows do not depend on the order in which a driver lists them.
 func (m *Machine) putHosts(records []driver.Host) {
 	records = slices.Clone(records)
@@ -117,6 +150,10 @@ func (m *Machine) putHost(record *driver.Host) (id workload.HostID, isNew bool) 
 	case h != nil:
 		h.listed = m.inventory
 		if sameHost(&h.record, record) {
+			if h.record.ID != record.ID || !maps.Equal(h.record.Details, record.Details) { // the table knows neither
+				h.record.ID, h.record.Details = record.ID, boundDetails(record.Details)
+				m.touch(h)
+			}
 			return h.id, false
 		}
 	case record.Name == "" || len(record.Name) > maxHostName || len(m.hosts) >= MaxRows:
@@ -128,6 +165,7 @@ func (m *Machine) putHost(record *driver.Host) (id workload.HostID, isNew bool) 
 		isNew = true
 	}
 	h.record = *record
+	h.record.Details = boundDetails(record.Details)
 	m.derive(h)
 	m.touch(h)
 	return h.id, isNew
@@ -315,7 +353,7 @@ func (m *Machine) summary(h *machineHost) HostSummary {
 	_, marked := m.marks[h.id]
 	s := HostSummary{
 		ID: h.id, Name: r.Name, Attributes: r.Attributes, HostPool: r.Pool, Unnamed: h.unnamed, Foreign: r.Foreign, Devices: r.Devices,
-		Ready: h.mayTake(), Draining: marked, Message: r.Message,
+		Ready: h.mayTake(), Draining: marked, Message: r.Message, ClusterID: r.ID, Details: r.Details,
 	}
 	switch {
 	case !h.known(): // no capacity: what cannot be used must not be entitled to
@@ -421,7 +459,19 @@ func (m *Machine) setDraining(s SetDraining) {
 	m.reportHosts()
 }
 
-// sameHost reports whether two records say the same.
+// boundDetails keeps a driver to its bound: of more details the first by name count.
+func boundDetails(details map[string]string) map[string]string {
+	if len(details) <= driver.MaxDetails {
+		return details
+	}
+	kept := make(map[string]string, driver.MaxDetails)
+	for _, name := range slices.Sorted(maps.Keys(details))[:driver.MaxDetails] {
+		kept[name] = details[name]
+	}
+	return kept
+}
+
+// sameHost reports whether two records say the same of what placement looks at.
 func sameHost(a, b *driver.Host) bool {
 	return a.Name == b.Name && a.Pool == b.Pool && a.Foreign == b.Foreign && a.Ready == b.Ready && a.Message == b.Message &&
 		maps.Equal(a.Attributes, b.Attributes) && maps.Equal(a.Capacity, b.Capacity) &&

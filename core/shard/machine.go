@@ -73,6 +73,8 @@ type Machine struct {
 	watches []*watch
 	touched []*machineHost // by the message being handled
 
+	elsewhere []string // hosts that other shards of the cluster have, since the last inventory
+
 	requests []placement.Request // scratch of one Place
 	stats    Stats
 	out      *Output // of the message being handled
@@ -144,6 +146,8 @@ func epochOf(message Message) (Epoch, bool) {
 		return c.Epoch, true
 	case Replay:
 		return c.Epoch, true
+	case Adopt:
+		return c.Epoch, true
 	case Place:
 		return c.Epoch, true
 	case Preempt:
@@ -178,6 +182,8 @@ func (m *Machine) handleCore(epoch Epoch, message Message) {
 		m.learnNames(c.Named)
 	case Replay:
 		m.replay(c)
+	case Adopt:
+		m.adopt(c.Bound)
 	case Place:
 		m.place(c)
 	case Preempt:
@@ -206,6 +212,8 @@ func (m *Machine) handleDriver(message Message) {
 		m.takeInventory(d.Inventory)
 	case HostsUpdated:
 		m.updateHosts(d)
+	case HostsMoved:
+		m.moveHosts(d.Hosts)
 	case StatusesArrived:
 		for i := range d.Statuses {
 			m.status(&d.Statuses[i])

@@ -57,6 +57,11 @@ type (
 		Bound []BoundRun
 		Done  bool
 	}
+	// Adopt gives the shard the runs on hosts that it has now and another shard of the cluster had before.
+	Adopt struct {
+		Epoch Epoch
+		Bound []BoundRun
+	}
 	// Place asks for hosts for a batch of classes. Requests are served in order, each to the end.
 	Place struct {
 		Epoch    Epoch
@@ -116,6 +121,8 @@ type (
 		Changed []driver.Host
 		Removed []string
 	}
+	// HostsMoved says that hosts belong to another shard of the cluster now. The core learns it from that one, which is given their runs.
+	HostsMoved struct{ Hosts []string }
 	// StatusesArrived is driver.Sink.Statuses.
 	StatusesArrived struct{ Statuses []driver.Status }
 	// DriverLost is driver.Sink.Disconnected.
@@ -132,6 +139,8 @@ type (
 func (Assign) shardMessage()           {}
 func (Names) shardMessage()            {}
 func (Replay) shardMessage()           {}
+func (Adopt) shardMessage()            {}
+func (HostsMoved) shardMessage()       {}
 func (Place) shardMessage()            {}
 func (Preempt) shardMessage()          {}
 func (Launch) shardMessage()           {}
@@ -266,6 +275,8 @@ type HostSummary struct {
 	Ready      bool
 	Draining   bool
 	Message    string
+	ClusterID  string            // driver.Host.ID
+	Details    map[string]string // driver.Host.Details
 }
 
 // PlaceResult is what became of one PlaceRequest.

@@ -29,6 +29,18 @@ func (m *Machine) replay(r Replay) {
 	}
 }
 
+// adopt enters the runs on hosts that came from another shard. Until their replay is done the core's list has them.
+func (m *Machine) adopt(bound []BoundRun) {
+	if !m.replayed {
+		m.stats.IgnoredMessages++
+		return
+	}
+	for i := range bound {
+		m.bind(&bound[i])
+	}
+	m.reportHosts()
+}
+
 func (m *Machine) bind(b *BoundRun) {
 	t := m.runs.find(b.Run)
 	switch {
@@ -64,6 +76,7 @@ func (m *Machine) merge() {
 	slices.SortFunc(runs, compareTenants)
 	var missing, asked []workload.RunID
 	var strangers []driver.Status
+	var elsewhere map[workload.HostID]bool
 	for _, t := range runs {
 		known := t.seen == m.inventory || (t.bound && t.ended())
 		// Sent, and no word of it yet. If an inventory came after it that does not have it, the cluster is asked once more by name: the
@@ -72,6 +85,9 @@ func (m *Machine) merge() {
 			(t.launched == m.inventory || (t.launched != 0 && m.config.Reconciles))
 		if onItsWay && t.launched != m.inventory {
 			asked = append(asked, t.run)
+		}
+		if !known && !onItsWay && t.bound && m.hosts[t.hostID] == nil && elsewhere == nil {
+			elsewhere = m.elsewhereIDs()
 		}
 		switch {
 		case known && t.bound:
@@ -85,7 +101,7 @@ func (m *Machine) merge() {
 		case onItsWay:
 			strangers = append(strangers, driver.Status{Run: t.run, State: workload.RunLaunching, Host: t.hostName()})
 		default:
-			if t.bound {
+			if t.bound && (m.hosts[t.hostID] != nil || !elsewhere[t.hostID]) { // else the shard that has its host says what it is
 				missing = append(missing, t.run)
 			}
 			m.forget(t)

@@ -31,11 +31,12 @@ const (
 	KindRules       Kind = "rules"       // by digest of the bundle's name
 	KindArchive     Kind = "archive"     // by digest
 	KindPolicies    Kind = "policies"    // one key
+	KindCluster     Kind = "cluster"     // by digest of the cluster's name
 )
 
 var kinds = []Kind{
 	KindMeta, KindCell, KindPool, KindJob, KindSpec, KindTask, KindRun, KindHost, KindIdempotency, KindEvent, KindAccount, KindBalance, KindSample,
-	KindRules, KindArchive, KindPolicies,
+	KindRules, KindArchive, KindPolicies, KindCluster,
 }
 
 const (
@@ -149,6 +150,9 @@ func (k Keyspace) Archive(digest [32]byte) []byte { return k.key(KindArchive, di
 
 // Policies is the key of what is known of policies.
 func (k Keyspace) Policies() []byte { return k.key(KindPolicies, nil, 0) }
+
+// Cluster is the key of a cluster that was added, by the digest of its name.
+func (k Keyspace) Cluster(digest [32]byte) []byte { return k.key(KindCluster, digest[:], 0) }
 
 // Sample is the key of a pool's sample of a time, in UTC nanoseconds: samples sort by time.
 func (k Keyspace) Sample(at int64, pool workload.PoolID) []byte {

@@ -47,6 +47,10 @@ func kind(m shard.Message) string {
 		return "names"
 	case shard.Replay:
 		return "replay"
+	case shard.Adopt:
+		return "adopt"
+	case shard.HostsMoved:
+		return "hosts_moved"
 	case shard.Place:
 		return "place"
 	case shard.Launch:

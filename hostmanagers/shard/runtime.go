@@ -40,9 +40,6 @@ const (
 // ErrStopped is returned by Send once Run has ended or is ending.
 var ErrStopped = errors.New("the shard has stopped")
 
-// ErrNoLogs is returned by ReadLog when the driver keeps no output.
-var ErrNoLogs = errors.New("this cluster keeps no output of its runs")
-
 // Core is the receiver of a shard's replies.
 type Core interface {
 	// Deliver takes replies in order, from one goroutine. It may block while the core is busy, even in a Send to the same shard, but must
@@ -58,6 +55,7 @@ type Config struct {
 	Clock   Clock        // default: the wall clock
 	Log     *slog.Logger // default: nothing is logged
 	Hooks   Hooks
+	Parts   int // into how many shards the cluster is cut; 0: that is not known
 }
 
 // Runtime is one shard at work.
@@ -108,6 +106,9 @@ func New(config Config) (*Runtime, error) {
 
 // ID names the shard.
 func (r *Runtime) ID() shard.ID { return r.config.Machine.ID }
+
+// Parts is into how many shards the cluster is cut; 0: that is not known.
+func (r *Runtime) Parts() int { return r.config.Parts }
 
 // Run works until ctx ends, or until the driver could not be started, which is the error that it returns. It may be called once. When it
 // returns, the driver has released everything and no goroutine is left.
@@ -164,7 +165,7 @@ func (r *Runtime) Capabilities() driver.Capabilities {
 func (r *Runtime) ReadLog(ctx context.Context, run workload.RunID, request driver.LogRequest) (io.ReadCloser, error) {
 	reader, ok := r.config.Driver.(driver.LogReader)
 	if !ok {
-		return nil, ErrNoLogs
+		return nil, driver.ErrNoLogs
 	}
 	if !r.connected.Load() {
 		return nil, fmt.Errorf("reading the output of run %s: shard %s is not connected to its cluster; try again later", run, r.ID())
@@ -192,6 +193,9 @@ func (s sink) Inventory(i driver.Inventory) { s.put(shard.InventoryArrived{Inven
 func (s sink) HostsChanged(changed []driver.Host, removed []string) {
 	s.put(shard.HostsUpdated{Changed: changed, Removed: removed})
 }
+
+// HostsMoved implements driver.Mover.
+func (s sink) HostsMoved(names []string) { s.put(shard.HostsMoved{Hosts: names}) }
 
 func (s sink) Statuses(statuses []driver.Status) {
 	if len(statuses) > 0 {

@@ -34,6 +34,7 @@ type Client struct {
 	Pools     pacelinev1connect.PoolServiceClient
 	Admission pacelinev1connect.AdmissionServiceClient
 	Policies  pacelinev1connect.PolicyServiceClient
+	Clusters  pacelinev1connect.ClusterServiceClient
 	Usage     pacelinev1connect.UsageServiceClient
 	Hosts     pacelinev1connect.HostServiceClient
 	Events    pacelinev1connect.EventServiceClient
@@ -184,6 +185,7 @@ func New(address string, options ...Option) (*Client, error) {
 	c.Pools = pacelinev1connect.NewPoolServiceClient(s.httpClient, c.address, opts...)
 	c.Admission = pacelinev1connect.NewAdmissionServiceClient(s.httpClient, c.address, opts...)
 	c.Policies = pacelinev1connect.NewPolicyServiceClient(s.httpClient, c.address, opts...)
+	c.Clusters = pacelinev1connect.NewClusterServiceClient(s.httpClient, c.address, opts...)
 	c.Usage = pacelinev1connect.NewUsageServiceClient(s.httpClient, c.address, opts...)
 	c.Hosts = pacelinev1connect.NewHostServiceClient(s.httpClient, c.address, opts...)
 	c.Events = pacelinev1connect.NewEventServiceClient(s.httpClient, c.address, opts...)

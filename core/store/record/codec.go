@@ -106,6 +106,8 @@ func (c *Codec) key(r scheduler.Record) []byte {
 		return c.keys.Archive(r.Digest)
 	case scheduler.PoliciesRecord:
 		return c.keys.Policies()
+	case scheduler.ClusterRecord:
+		return c.keys.Cluster(sha256.Sum256([]byte(r.Spec.Name)))
 	}
 	return nil
 }
@@ -169,6 +171,8 @@ func (c *Codec) message(r scheduler.Record) proto.Message {
 		return &recordpb.Archive{Archive: r.Archive}
 	case scheduler.PoliciesRecord:
 		return policiesToProto(&r)
+	case scheduler.ClusterRecord:
+		return clusterToProto(&r)
 	}
 	return nil
 }
@@ -227,6 +231,8 @@ func (c *Codec) decode(key, value []byte) (scheduler.Write, error) {
 		r = d.archive()
 	case store.KindPolicies:
 		r = d.policies()
+	case store.KindCluster:
+		r = d.cluster()
 	default:
 		return scheduler.Write{}, fmt.Errorf("a %s key holds no record", kind)
 	}
@@ -236,7 +242,7 @@ func (c *Codec) decode(key, value []byte) (scheduler.Write, error) {
 // imageKinds are the kinds that make up an Image.
 var imageKinds = []store.Kind{
 	store.KindCell, store.KindPool, store.KindJob, store.KindSpec, store.KindTask, store.KindHost, store.KindIdempotency,
-	store.KindAccount, store.KindBalance, store.KindRules, store.KindPolicies,
+	store.KindAccount, store.KindBalance, store.KindRules, store.KindPolicies, store.KindCluster,
 }
 
 // LoadImage reads the whole state of the cell, without run history and event log. It costs one scan.

@@ -101,6 +101,7 @@ func hostToProto(r *scheduler.HostRecord) *recordpb.Host {
 	m := &recordpb.Host{
 		Cluster: r.Cluster, Shard: r.Shard, Name: r.Name, Attributes: f.Attributes, HostPool: f.HostPool, Capacity: vectorToProto(&f.Capacity),
 		Foreign: vectorToProto(&f.Foreign), Ready: f.Ready, Message: f.Message, Present: r.Present, Draining: r.Draining, Since: r.Since,
+		ClusterId: f.ClusterID,
 	}
 	for _, d := range f.Devices {
 		m.Devices = append(m.Devices, &recordpb.Device{Model: d.Model, Milli: d.Milli})

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/paceline-sched/paceline/core/cluster"
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/placement"
@@ -297,7 +298,7 @@ func (s source) idempotency() scheduler.IdempotencyRecord {
 
 func (s source) change() scheduler.Change {
 	c := scheduler.Change{
-		Kind: between(s, scheduler.ChangeJob, scheduler.ChangeJobDeleted), At: s.time(), Principal: s.text(), Pool: s.id(), Job: workload.JobID(s.id()),
+		Kind: between(s, scheduler.ChangeJob, scheduler.ChangeClusterDeleted), At: s.time(), Principal: s.text(), Pool: s.id(), Job: workload.JobID(s.id()),
 		JobState: between(s, 0, workload.JobStopped), Goal: between(s, 0, scheduler.GoalDelete), Version: rapid.Uint64().Draw(s.t, "version"),
 		State: s.instanceState(), RunState: s.runState(), Healthy: s.bool(), Reason: s.reason(), ExitCode: s.signed(), Host: s.id(), Name: s.text(),
 		Message: s.text(),
@@ -334,6 +335,7 @@ func (s source) draws() []func() scheduler.Record {
 		func() scheduler.Record { return s.rules() },
 		func() scheduler.Record { return s.archive() },
 		func() scheduler.Record { return s.policies() },
+		func() scheduler.Record { return s.cluster() },
 	}
 }
 
@@ -404,6 +406,20 @@ func (s source) policies() scheduler.PoliciesRecord {
 	}
 	for n := range rapid.IntRange(0, 5).Draw(s.t, "archives") {
 		out.Archives = append(out.Archives, [32]byte{byte(n), 1})
+	}
+	return out
+}
+
+func (s source) cluster() scheduler.ClusterRecord {
+	out := scheduler.ClusterRecord{
+		Version: uint64(s.number()), Created: s.time(), Updated: s.time(), By: s.text(), Identity: s.text(),
+		Spec: cluster.Spec{Name: s.text(), Labels: s.labels(), Shards: rapid.IntRange(0, cluster.MaxShards).Draw(s.t, "shards")},
+	}
+	if s.bool() {
+		out.Spec.Mesos = &cluster.Mesos{
+			Masters: s.texts(), Roles: s.texts(), Principal: s.text(), Secret: cluster.Secret{File: s.text(), Env: s.text()}, CAFile: s.text(),
+			Failover: s.span(), User: s.text(), Framework: s.text(),
+		}
 	}
 	return out
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/paceline-sched/paceline/core/cluster"
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/resource"
@@ -85,7 +86,7 @@ func samples() []sample {
 			ID: sampleHost, Cluster: "local", Shard: "local/0", Name: "rack1-07", Present: true, Draining: true, Since: sampleTime,
 			Summary: scheduler.HostFacts{
 				Attributes: map[string]string{"zone": "b", "arch": "arm64"}, HostPool: "gpu", Capacity: resource.Vector{64000, 1 << 20},
-				Foreign: resource.Vector{-5, 1}, Devices: []driver.Device{{Model: "T4", Milli: 1000}}, Ready: true, Message: "cordoned",
+				Foreign: resource.Vector{-5, 1}, Devices: []driver.Device{{Model: "T4", Milli: 1000}}, Ready: true, Message: "cordoned", ClusterID: "agent-S1",
 			},
 		}, &recordpb.Host{}},
 		{"idempotency", scheduler.IdempotencyRecord{
@@ -115,6 +116,13 @@ func samples() []sample {
 		{"policies", scheduler.PoliciesRecord{
 			Version: 4, State: []byte("{}"), Archives: [][32]byte{{1}, {2}}, Updated: sampleTime, By: "ada",
 		}, &recordpb.Policies{}},
+		{"cluster", scheduler.ClusterRecord{
+			Version: 2, Created: sampleTime - 1, Updated: sampleTime, By: "ada", Identity: "b2f1-0000",
+			Spec: cluster.Spec{Name: "east", Labels: map[string]string{"region": "eu", "cost": "low"}, Shards: 3, Mesos: &cluster.Mesos{
+				Masters: []string{"http://m1:5050", "http://m2:5050"}, Roles: []string{"batch"}, Principal: "paceline",
+				Secret: cluster.Secret{File: "east", Env: "PACELINE_SECRET_EAST"}, CAFile: "/etc/ca.pem", Failover: time.Hour, User: "nobody", Framework: "cell",
+			}},
+		}, &recordpb.Cluster{}},
 	}
 }
 
@@ -330,6 +338,7 @@ func schema() []string {
 	}
 	for n, kind := range []scheduler.ChangeKind{
 		scheduler.ChangeJob, scheduler.ChangeTask, scheduler.ChangePool, scheduler.ChangePoolDeleted, scheduler.ChangeHost, scheduler.ChangeJobDeleted,
+		scheduler.ChangeCluster, scheduler.ChangeClusterDeleted,
 	} {
 		lines = append(lines, fmt.Sprintf("scheduler.ChangeKind %d %d", kind, n))
 	}

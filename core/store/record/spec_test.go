@@ -127,6 +127,8 @@ func identity(r scheduler.Record) any {
 		return r.Digest
 	case scheduler.PoliciesRecord:
 		return "policies"
+	case scheduler.ClusterRecord:
+		return r.Spec.Name
 	}
 	return nil
 }

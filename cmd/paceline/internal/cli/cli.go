@@ -77,7 +77,7 @@ Exit codes:
   0    done
   1    the work failed; job plan: there are changes
   2    the command line or a file is wrong
-  3    there is no such job, task, pool or host
+  3    there is no such job, task, pool, cluster or host
   4    the server refused: permission, precondition, version, quota
   5    the server cannot be reached or cannot answer now
   124  time-out
@@ -116,7 +116,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
 
 	add(root, groupWork, a.jobCommand(), a.taskCommand(), a.eventsCommand())
-	add(root, groupCapacity, a.poolCommand(), a.hostCommand())
+	add(root, groupCapacity, a.poolCommand(), a.clusterCommand(), a.hostCommand())
 	add(root, groupRules, a.admissionCommand(), a.policyCommand())
 	add(root, groupServer, a.backupCommand())
 	adopt(a.Servers)

@@ -113,6 +113,7 @@ func hostColumns(now time.Time) output.Columns[*pacelinev1.Host] {
 			{Header: "CHANGED", Wide: true, Value: func(h host) string { return output.Age(now, h.GetChangeTime()) }},
 			{Header: "ATTRIBUTES", Wide: true, Value: func(h host) string { return output.Pairs(attributes(h)) }},
 			{Header: "ID", Wide: true, Value: host.GetId},
+			{Header: "CLUSTER-ID", Wide: true, Value: func(h host) string { return output.OrDash(h.GetClusterId()) }},
 			{Header: "MESSAGE", Wide: true, Value: func(h host) string { return output.OrDash(h.GetMessage()) }},
 		},
 	}

@@ -202,6 +202,8 @@ func eventParts(e *pacelinev1.Event) (kind, object, text string) {
 			text = "deleted"
 		}
 		return "pool", first(change.Pool.GetPool(), change.Pool.GetName()), text
+	case *pacelinev1.Event_Cluster:
+		return "cluster", change.Cluster.GetName(), "changed"
 	case *pacelinev1.Event_Host:
 		return "host", change.Host.GetName(), "changed"
 	}

@@ -73,6 +73,7 @@ func (a *app) hostList() *cobra.Command {
 	flags.StringToStringVar(&attributes, "attribute", nil, "hosts with these attributes, as key=value")
 	flags.IntVar(&limit, "limit", defaultLimit, "show at most so many")
 	flags.BoolVar(&watch, "watch", false, "keep the list up to date")
+	must(cmd.RegisterFlagCompletionFunc("cluster", a.completeClusters))
 	must(cmd.RegisterFlagCompletionFunc("state", completeEnum(pacelinev1.HostState(0))))
 	return cmd
 }
@@ -110,6 +111,7 @@ func (a *app) printHost(p *output.Printer, host *pacelinev1.Host) error {
 	var f facts
 	f.add("Host", "%s", hostPath(host.GetCluster(), host.GetName()))
 	f.add("Id", "%s", host.GetId())
+	f.add("In its cluster", "%s", host.GetClusterId())
 	f.add("State", "%s", output.Enum(host.GetState()))
 	f.add("Note", "%s", host.GetMessage())
 	f.add("Host pool", "%s", host.GetHostPool())
@@ -131,11 +133,19 @@ func (a *app) printHost(p *output.Printer, host *pacelinev1.Host) error {
 	if err := table(p, "Resources:", rows); err != nil {
 		return err
 	}
-	rows = [][]string{{"ATTRIBUTE", "VALUE"}}
-	for _, key := range slices.Sorted(maps.Keys(attributes(host))) {
-		rows = append(rows, []string{key, host.GetAttributes()[key]})
+	if err := table(p, "Attributes:", pairRows("ATTRIBUTE", attributes(host))); err != nil {
+		return err
 	}
-	return table(p, "Attributes:", rows)
+	return table(p, "Its cluster says:", pairRows("DETAIL", host.GetDetails()))
+}
+
+// pairRows lists names with their values.
+func pairRows(title string, pairs map[string]string) [][]string {
+	rows := [][]string{{title, "VALUE"}}
+	for _, key := range slices.Sorted(maps.Keys(pairs)) {
+		rows = append(rows, []string{key, pairs[key]})
+	}
+	return rows
 }
 
 // featurePrefix begins the attributes with which a host says what it can do for a task.

@@ -100,6 +100,7 @@ func (o *options) common(cmd *cobra.Command, d Defaults) {
 	f.StringVar(&o.config.AdmissionDir, "admission-dir", "", "directory of bundles of admission rules, taken up as they change; see also 'paceline admission'")
 	f.StringVar(&o.config.AdmissionKeys, "admission-keys", "", "directory of public keys (ID.pem), of which one must have signed each bundle of admission rules")
 	f.StringVar(&o.config.PolicyKeys, "policy-keys", "", "directory of public keys (ID.pem, Ed25519), of which one must have signed each policy")
+	f.StringVar(&o.config.SecretsDir, "secrets-dir", "", "directory below which the secret files of clusters lie (default: secrets in the data directory)")
 	f.StringVar(&o.config.DecisionLogDir, "decision-log-dir", "", "directory of the log of decisions, which 'paceline policy replay' reads (default: decisions in the data directory)")
 	f.Int64Var(&o.config.DecisionLogMiB, "decision-log-mib", defaultDecisionLog, "MiB of it that are kept; 0: nothing is recorded")
 	f.IntVar(&o.gcPercent, "gc-percent", 0, "garbage that may gather in memory, in percent of what is in use; less costs processor time (default: GOGC, or 50)")

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/paceline-sched/paceline/cmd/paceline/internal/members"
 	"github.com/paceline-sched/paceline/core/api"
 	"github.com/paceline-sched/paceline/core/api/gate"
 	"github.com/paceline-sched/paceline/core/driver"
@@ -67,6 +68,9 @@ type Config struct {
 	// DecisionLogMiB is how much of it is kept. Default 256; negative: nothing is recorded.
 	DecisionLogMiB int64
 
+	// SecretsDir is where files with secrets of clusters lie. Default: secrets in DataDir.
+	SecretsDir string
+
 	Local     LocalConfig
 	Simulated SimulatedConfig
 
@@ -113,6 +117,9 @@ func (c Config) withDefaults() Config {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	c.withDecisionLog()
+	if c.SecretsDir == "" {
+		c.SecretsDir = filepath.Join(c.DataDir, "secrets")
+	}
 	if c.Local.Hosts > 0 && c.Local.CPUMilli == 0 {
 		c.Local.CPUMilli = int64(runtime.NumCPU()) * 1000 / int64(c.Local.Hosts)
 	}
@@ -135,7 +142,7 @@ func (c Config) Validate() error {
 }
 
 // check finds what would fail only once the store is open and a new epoch has begun: the files that the settings name, too.
-func (c *Config) check() ([]member, error) {
+func (c *Config) check() ([]members.Member, error) {
 	front := c.api().WithDefaults()
 	if err := front.Check(); err != nil {
 		return nil, err
@@ -145,7 +152,7 @@ func (c *Config) check() ([]member, error) {
 			return nil, err
 		}
 	}
-	return c.members()
+	return c.flagged()
 }
 
 // judge makes what judges jobs by rules. Bundles of the directory that cannot be used are a mistake at the start.

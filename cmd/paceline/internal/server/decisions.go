@@ -24,7 +24,7 @@ func (c *Config) decisionLog(trace *telemetry.Trace) (*decision.Log, error) {
 	})
 }
 
-// host is what a member runs in.
+// host is what shards run in.
 type host struct {
 	cell      *engine.Engine
 	policies  *registry.Registry

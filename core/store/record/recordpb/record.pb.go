@@ -2864,7 +2864,9 @@ type Host struct {
 	// Whether it is being drained.
 	Draining bool `protobuf:"varint,12,opt,name=draining" json:"draining,omitempty"`
 	// Since when.
-	Since         int64 `protobuf:"fixed64,13,opt,name=since" json:"since,omitempty"`
+	Since int64 `protobuf:"fixed64,13,opt,name=since" json:"since,omitempty"`
+	// What its cluster calls it.
+	ClusterId     string `protobuf:"bytes,14,opt,name=cluster_id,json=clusterId" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2988,6 +2990,13 @@ func (x *Host) GetSince() int64 {
 		return x.Since
 	}
 	return 0
+}
+
+func (x *Host) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
 }
 
 // Device is driver.Device.
@@ -4083,6 +4092,242 @@ func (x *Policies) GetBy() string {
 	return ""
 }
 
+// Cluster is scheduler.ClusterRecord.
+type Cluster struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its version.
+	Version uint64 `protobuf:"varint,1,opt,name=version" json:"version,omitempty"`
+	// When it was added.
+	Created int64 `protobuf:"fixed64,2,opt,name=created" json:"created,omitempty"`
+	// When it was edited last.
+	Updated int64 `protobuf:"fixed64,3,opt,name=updated" json:"updated,omitempty"`
+	// By whom.
+	By string `protobuf:"bytes,4,opt,name=by" json:"by,omitempty"`
+	// What it knows the cell by.
+	Identity string `protobuf:"bytes,5,opt,name=identity" json:"identity,omitempty"`
+	// Its name.
+	Name string `protobuf:"bytes,6,opt,name=name" json:"name,omitempty"`
+	// Its labels.
+	Labels map[string]string `protobuf:"bytes,7,rep,name=labels" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Into how many shards it is cut.
+	Shards uint32 `protobuf:"varint,8,opt,name=shards" json:"shards,omitempty"`
+	// Set for a Mesos cluster.
+	Mesos         *MesosCluster `protobuf:"bytes,9,opt,name=mesos" json:"mesos,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cluster) Reset() {
+	*x = Cluster{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cluster) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cluster) ProtoMessage() {}
+
+func (x *Cluster) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cluster.ProtoReflect.Descriptor instead.
+func (*Cluster) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *Cluster) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Cluster) GetCreated() int64 {
+	if x != nil {
+		return x.Created
+	}
+	return 0
+}
+
+func (x *Cluster) GetUpdated() int64 {
+	if x != nil {
+		return x.Updated
+	}
+	return 0
+}
+
+func (x *Cluster) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Cluster) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *Cluster) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Cluster) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Cluster) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+func (x *Cluster) GetMesos() *MesosCluster {
+	if x != nil {
+		return x.Mesos
+	}
+	return nil
+}
+
+// MesosCluster is cluster.Mesos.
+type MesosCluster struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Addresses of masters.
+	Masters []string `protobuf:"bytes,1,rep,name=masters" json:"masters,omitempty"`
+	// Roles.
+	Roles []string `protobuf:"bytes,2,rep,name=roles" json:"roles,omitempty"`
+	// Who the cell is there.
+	Principal string `protobuf:"bytes,3,opt,name=principal" json:"principal,omitempty"`
+	// The file that its secret is in.
+	SecretFile string `protobuf:"bytes,4,opt,name=secret_file,json=secretFile" json:"secret_file,omitempty"`
+	// The variable that its secret is in.
+	SecretEnv string `protobuf:"bytes,5,opt,name=secret_env,json=secretEnv" json:"secret_env,omitempty"`
+	// The file with the certificates to trust.
+	CaFile string `protobuf:"bytes,6,opt,name=ca_file,json=caFile" json:"ca_file,omitempty"`
+	// How long tasks are kept, in nanoseconds.
+	Failover int64 `protobuf:"varint,7,opt,name=failover" json:"failover,omitempty"`
+	// Who runs tasks.
+	User string `protobuf:"bytes,8,opt,name=user" json:"user,omitempty"`
+	// The framework's name.
+	Framework     string `protobuf:"bytes,9,opt,name=framework" json:"framework,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MesosCluster) Reset() {
+	*x = MesosCluster{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MesosCluster) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MesosCluster) ProtoMessage() {}
+
+func (x *MesosCluster) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MesosCluster.ProtoReflect.Descriptor instead.
+func (*MesosCluster) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *MesosCluster) GetMasters() []string {
+	if x != nil {
+		return x.Masters
+	}
+	return nil
+}
+
+func (x *MesosCluster) GetRoles() []string {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *MesosCluster) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+func (x *MesosCluster) GetSecretFile() string {
+	if x != nil {
+		return x.SecretFile
+	}
+	return ""
+}
+
+func (x *MesosCluster) GetSecretEnv() string {
+	if x != nil {
+		return x.SecretEnv
+	}
+	return ""
+}
+
+func (x *MesosCluster) GetCaFile() string {
+	if x != nil {
+		return x.CaFile
+	}
+	return ""
+}
+
+func (x *MesosCluster) GetFailover() int64 {
+	if x != nil {
+		return x.Failover
+	}
+	return 0
+}
+
+func (x *MesosCluster) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *MesosCluster) GetFramework() string {
+	if x != nil {
+		return x.Framework
+	}
+	return ""
+}
+
 var File_paceline_record_v1_record_proto protoreflect.FileDescriptor
 
 const file_paceline_record_v1_record_proto_rawDesc = "" +
@@ -4382,7 +4627,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\astarted\x18\t \x01(\x10R\astarted\x12\x14\n" +
 	"\x05ended\x18\n" +
 	" \x01(\x10R\x05ended\x12\x16\n" +
-	"\x06config\x18\v \x01(\rR\x06config\"\x90\x04\n" +
+	"\x06config\x18\v \x01(\rR\x06config\"\xaf\x04\n" +
 	"\x04Host\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\tR\x05shard\x12\x12\n" +
@@ -4399,7 +4644,9 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	" \x01(\tR\amessage\x12\x18\n" +
 	"\apresent\x18\v \x01(\bR\apresent\x12\x1a\n" +
 	"\bdraining\x18\f \x01(\bR\bdraining\x12\x14\n" +
-	"\x05since\x18\r \x01(\x10R\x05since\x1a=\n" +
+	"\x05since\x18\r \x01(\x10R\x05since\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x0e \x01(\tR\tclusterId\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"4\n" +
@@ -4486,7 +4733,32 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x05state\x18\x02 \x01(\fR\x05state\x12\x1a\n" +
 	"\barchives\x18\x03 \x03(\fR\barchives\x12\x18\n" +
 	"\aupdated\x18\x04 \x01(\x10R\aupdated\x12\x0e\n" +
-	"\x02by\x18\x05 \x01(\tR\x02byBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
+	"\x02by\x18\x05 \x01(\tR\x02by\"\xe3\x02\n" +
+	"\aCluster\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
+	"\acreated\x18\x02 \x01(\x10R\acreated\x12\x18\n" +
+	"\aupdated\x18\x03 \x01(\x10R\aupdated\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\x12\x1a\n" +
+	"\bidentity\x18\x05 \x01(\tR\bidentity\x12\x12\n" +
+	"\x04name\x18\x06 \x01(\tR\x04name\x12?\n" +
+	"\x06labels\x18\a \x03(\v2'.paceline.record.v1.Cluster.LabelsEntryR\x06labels\x12\x16\n" +
+	"\x06shards\x18\b \x01(\rR\x06shards\x126\n" +
+	"\x05mesos\x18\t \x01(\v2 .paceline.record.v1.MesosClusterR\x05mesos\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x02\n" +
+	"\fMesosCluster\x12\x18\n" +
+	"\amasters\x18\x01 \x03(\tR\amasters\x12\x14\n" +
+	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x1c\n" +
+	"\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x1f\n" +
+	"\vsecret_file\x18\x04 \x01(\tR\n" +
+	"secretFile\x12\x1d\n" +
+	"\n" +
+	"secret_env\x18\x05 \x01(\tR\tsecretEnv\x12\x17\n" +
+	"\aca_file\x18\x06 \x01(\tR\x06caFile\x12\x1a\n" +
+	"\bfailover\x18\a \x01(\x03R\bfailover\x12\x12\n" +
+	"\x04user\x18\b \x01(\tR\x04user\x12\x1c\n" +
+	"\tframework\x18\t \x01(\tR\tframeworkBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
 var (
 	file_paceline_record_v1_record_proto_rawDescOnce sync.Once
@@ -4500,7 +4772,7 @@ func file_paceline_record_v1_record_proto_rawDescGZIP() []byte {
 	return file_paceline_record_v1_record_proto_rawDescData
 }
 
-var file_paceline_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_paceline_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_paceline_record_v1_record_proto_goTypes = []any{
 	(*Vector)(nil),         // 0: paceline.record.v1.Vector
 	(*Caller)(nil),         // 1: paceline.record.v1.Caller
@@ -4544,31 +4816,34 @@ var file_paceline_record_v1_record_proto_goTypes = []any{
 	(*RulesVersion)(nil),   // 39: paceline.record.v1.RulesVersion
 	(*Archive)(nil),        // 40: paceline.record.v1.Archive
 	(*Policies)(nil),       // 41: paceline.record.v1.Policies
-	nil,                    // 42: paceline.record.v1.Spec.LabelsEntry
-	nil,                    // 43: paceline.record.v1.Template.EnvEntry
-	nil,                    // 44: paceline.record.v1.Template.LabelsEntry
-	nil,                    // 45: paceline.record.v1.Container.EnvEntry
-	nil,                    // 46: paceline.record.v1.Container.NeedsEntry
-	nil,                    // 47: paceline.record.v1.Override.EnvEntry
-	nil,                    // 48: paceline.record.v1.Override.LabelsEntry
-	nil,                    // 49: paceline.record.v1.Affinity.SelectorEntry
-	nil,                    // 50: paceline.record.v1.Host.AttributesEntry
+	(*Cluster)(nil),        // 42: paceline.record.v1.Cluster
+	(*MesosCluster)(nil),   // 43: paceline.record.v1.MesosCluster
+	nil,                    // 44: paceline.record.v1.Spec.LabelsEntry
+	nil,                    // 45: paceline.record.v1.Template.EnvEntry
+	nil,                    // 46: paceline.record.v1.Template.LabelsEntry
+	nil,                    // 47: paceline.record.v1.Container.EnvEntry
+	nil,                    // 48: paceline.record.v1.Container.NeedsEntry
+	nil,                    // 49: paceline.record.v1.Override.EnvEntry
+	nil,                    // 50: paceline.record.v1.Override.LabelsEntry
+	nil,                    // 51: paceline.record.v1.Affinity.SelectorEntry
+	nil,                    // 52: paceline.record.v1.Host.AttributesEntry
+	nil,                    // 53: paceline.record.v1.Cluster.LabelsEntry
 }
 var file_paceline_record_v1_record_proto_depIdxs = []int32{
 	0,  // 0: paceline.record.v1.Pool.reservation:type_name -> paceline.record.v1.Vector
 	4,  // 1: paceline.record.v1.Pool.limits:type_name -> paceline.record.v1.Limit
 	4,  // 2: paceline.record.v1.Pool.user_limits:type_name -> paceline.record.v1.Limit
-	42, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
+	44, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
 	8,  // 4: paceline.record.v1.Spec.template:type_name -> paceline.record.v1.Template
 	18, // 5: paceline.record.v1.Spec.overrides:type_name -> paceline.record.v1.Override
 	19, // 6: paceline.record.v1.Spec.placement:type_name -> paceline.record.v1.Placement
 	6,  // 7: paceline.record.v1.Spec.gangs:type_name -> paceline.record.v1.Gang
 	7,  // 8: paceline.record.v1.Gang.groups:type_name -> paceline.record.v1.GangGroup
-	43, // 9: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
+	45, // 9: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
 	0,  // 10: paceline.record.v1.Template.needs:type_name -> paceline.record.v1.Vector
 	16, // 11: paceline.record.v1.Template.ports:type_name -> paceline.record.v1.Port
 	17, // 12: paceline.record.v1.Template.health:type_name -> paceline.record.v1.HealthCheck
-	44, // 13: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
+	46, // 13: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
 	9,  // 14: paceline.record.v1.Template.execution:type_name -> paceline.record.v1.Execution
 	10, // 15: paceline.record.v1.Execution.main:type_name -> paceline.record.v1.Container
 	10, // 16: paceline.record.v1.Execution.inits:type_name -> paceline.record.v1.Container
@@ -4577,21 +4852,21 @@ var file_paceline_record_v1_record_proto_depIdxs = []int32{
 	13, // 19: paceline.record.v1.Execution.volumes:type_name -> paceline.record.v1.Volume
 	14, // 20: paceline.record.v1.Execution.mesos:type_name -> paceline.record.v1.MesosPart
 	15, // 21: paceline.record.v1.Execution.kubernetes:type_name -> paceline.record.v1.KubernetesPart
-	45, // 22: paceline.record.v1.Container.env:type_name -> paceline.record.v1.Container.EnvEntry
-	46, // 23: paceline.record.v1.Container.needs:type_name -> paceline.record.v1.Container.NeedsEntry
+	47, // 22: paceline.record.v1.Container.env:type_name -> paceline.record.v1.Container.EnvEntry
+	48, // 23: paceline.record.v1.Container.needs:type_name -> paceline.record.v1.Container.NeedsEntry
 	11, // 24: paceline.record.v1.Container.mounts:type_name -> paceline.record.v1.Mount
-	47, // 25: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
+	49, // 25: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
 	0,  // 26: paceline.record.v1.Override.needs:type_name -> paceline.record.v1.Vector
-	48, // 27: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
+	50, // 27: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
 	20, // 28: paceline.record.v1.Placement.constraints:type_name -> paceline.record.v1.Constraint
 	21, // 29: paceline.record.v1.Placement.preferences:type_name -> paceline.record.v1.Preference
 	22, // 30: paceline.record.v1.Placement.affinities:type_name -> paceline.record.v1.Affinity
 	23, // 31: paceline.record.v1.Placement.spreads:type_name -> paceline.record.v1.Spread
 	20, // 32: paceline.record.v1.Preference.constraint:type_name -> paceline.record.v1.Constraint
-	49, // 33: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
+	51, // 33: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
 	1,  // 34: paceline.record.v1.Job.caller:type_name -> paceline.record.v1.Caller
 	25, // 35: paceline.record.v1.Job.gangs:type_name -> paceline.record.v1.GangLife
-	50, // 36: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
+	52, // 36: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
 	0,  // 37: paceline.record.v1.Host.capacity:type_name -> paceline.record.v1.Vector
 	0,  // 38: paceline.record.v1.Host.foreign:type_name -> paceline.record.v1.Vector
 	29, // 39: paceline.record.v1.Host.devices:type_name -> paceline.record.v1.Device
@@ -4609,11 +4884,13 @@ var file_paceline_record_v1_record_proto_depIdxs = []int32{
 	37, // 51: paceline.record.v1.Sample.owners:type_name -> paceline.record.v1.OwnerReading
 	0,  // 52: paceline.record.v1.OwnerReading.held:type_name -> paceline.record.v1.Vector
 	39, // 53: paceline.record.v1.Rules.kept:type_name -> paceline.record.v1.RulesVersion
-	54, // [54:54] is the sub-list for method output_type
-	54, // [54:54] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	53, // 54: paceline.record.v1.Cluster.labels:type_name -> paceline.record.v1.Cluster.LabelsEntry
+	43, // 55: paceline.record.v1.Cluster.mesos:type_name -> paceline.record.v1.MesosCluster
+	56, // [56:56] is the sub-list for method output_type
+	56, // [56:56] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_paceline_record_v1_record_proto_init() }
@@ -4627,7 +4904,7 @@ func file_paceline_record_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_record_v1_record_proto_rawDesc), len(file_paceline_record_v1_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   51,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

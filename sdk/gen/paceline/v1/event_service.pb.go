@@ -32,6 +32,7 @@ const (
 	EventKind_EVENT_KIND_TASK        EventKind = 2
 	EventKind_EVENT_KIND_POOL        EventKind = 3
 	EventKind_EVENT_KIND_HOST        EventKind = 4
+	EventKind_EVENT_KIND_CLUSTER     EventKind = 5
 )
 
 // Enum value maps for EventKind.
@@ -42,6 +43,7 @@ var (
 		2: "EVENT_KIND_TASK",
 		3: "EVENT_KIND_POOL",
 		4: "EVENT_KIND_HOST",
+		5: "EVENT_KIND_CLUSTER",
 	}
 	EventKind_value = map[string]int32{
 		"EVENT_KIND_UNSPECIFIED": 0,
@@ -49,6 +51,7 @@ var (
 		"EVENT_KIND_TASK":        2,
 		"EVENT_KIND_POOL":        3,
 		"EVENT_KIND_HOST":        4,
+		"EVENT_KIND_CLUSTER":     5,
 	}
 )
 
@@ -227,6 +230,7 @@ type Event struct {
 	//	*Event_Task
 	//	*Event_Pool
 	//	*Event_Host
+	//	*Event_Cluster
 	Change        isEvent_Change `protobuf_oneof:"change"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -333,6 +337,15 @@ func (x *Event) GetHost() *HostChange {
 	return nil
 }
 
+func (x *Event) GetCluster() *ClusterChange {
+	if x != nil {
+		if x, ok := x.Change.(*Event_Cluster); ok {
+			return x.Cluster
+		}
+	}
+	return nil
+}
+
 type isEvent_Change interface {
 	isEvent_Change()
 }
@@ -357,6 +370,11 @@ type Event_Host struct {
 	Host *HostChange `protobuf:"bytes,13,opt,name=host,proto3,oneof"`
 }
 
+type Event_Cluster struct {
+	// To a cluster.
+	Cluster *ClusterChange `protobuf:"bytes,14,opt,name=cluster,proto3,oneof"`
+}
+
 func (*Event_Job) isEvent_Change() {}
 
 func (*Event_Task) isEvent_Change() {}
@@ -364,6 +382,8 @@ func (*Event_Task) isEvent_Change() {}
 func (*Event_Pool) isEvent_Change() {}
 
 func (*Event_Host) isEvent_Change() {}
+
+func (*Event_Cluster) isEvent_Change() {}
 
 // JobChange is an event about a job.
 type JobChange struct {
@@ -765,6 +785,70 @@ func (x *HostChange) GetName() string {
 	return ""
 }
 
+// ClusterChange is an event about a cluster: it was added or changed, or came into contact or lost it.
+type ClusterChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its version. 0: flags name it.
+	Version uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// It was removed.
+	Deleted       bool `protobuf:"varint,3,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterChange) Reset() {
+	*x = ClusterChange{}
+	mi := &file_paceline_v1_event_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterChange) ProtoMessage() {}
+
+func (x *ClusterChange) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_event_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterChange.ProtoReflect.Descriptor instead.
+func (*ClusterChange) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_event_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ClusterChange) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ClusterChange) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ClusterChange) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
 var File_paceline_v1_event_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_event_service_proto_rawDesc = "" +
@@ -777,7 +861,7 @@ const file_paceline_v1_event_service_proto_rawDesc = "" +
 	"\x05kinds\x18\x04 \x03(\x0e2\x16.paceline.v1.EventKindB\x0f\xbaH\f\x92\x01\t\x10\x10\"\x05\x82\x01\x02\x10\x01R\x05kinds\"Y\n" +
 	"\x13WatchEventsResponse\x12*\n" +
 	"\x06events\x18\x01 \x03(\v2\x12.paceline.v1.EventR\x06events\x12\x16\n" +
-	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"\xce\x02\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"\x86\x03\n" +
 	"\x05Event\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1c\n" +
@@ -787,7 +871,8 @@ const file_paceline_v1_event_service_proto_rawDesc = "" +
 	" \x01(\v2\x16.paceline.v1.JobChangeH\x00R\x03job\x12-\n" +
 	"\x04task\x18\v \x01(\v2\x17.paceline.v1.TaskChangeH\x00R\x04task\x12-\n" +
 	"\x04pool\x18\f \x01(\v2\x17.paceline.v1.PoolChangeH\x00R\x04pool\x12-\n" +
-	"\x04host\x18\r \x01(\v2\x17.paceline.v1.HostChangeH\x00R\x04hostB\b\n" +
+	"\x04host\x18\r \x01(\v2\x17.paceline.v1.HostChangeH\x00R\x04host\x126\n" +
+	"\acluster\x18\x0e \x01(\v2\x1a.paceline.v1.ClusterChangeH\x00R\aclusterB\b\n" +
 	"\x06change\"\xa2\x02\n" +
 	"\tJobChange\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x19\n" +
@@ -826,13 +911,18 @@ const file_paceline_v1_event_service_proto_rawDesc = "" +
 	"\n" +
 	"HostChange\x12\x17\n" +
 	"\ahost_id\x18\x01 \x01(\tR\x06hostId\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name*z\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"W\n" +
+	"\rClusterChange\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x18\n" +
+	"\adeleted\x18\x03 \x01(\bR\adeleted*\x92\x01\n" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eEVENT_KIND_JOB\x10\x01\x12\x13\n" +
 	"\x0fEVENT_KIND_TASK\x10\x02\x12\x13\n" +
 	"\x0fEVENT_KIND_POOL\x10\x03\x12\x13\n" +
-	"\x0fEVENT_KIND_HOST\x10\x042g\n" +
+	"\x0fEVENT_KIND_HOST\x10\x04\x12\x16\n" +
+	"\x12EVENT_KIND_CLUSTER\x10\x052g\n" +
 	"\fEventService\x12W\n" +
 	"\vWatchEvents\x12\x1f.paceline.v1.WatchEventsRequest\x1a .paceline.v1.WatchEventsResponse\"\x03\x90\x02\x010\x01BCZAgithub.com/paceline-sched/paceline/sdk/gen/paceline/v1;pacelinev1b\x06proto3"
 
@@ -849,7 +939,7 @@ func file_paceline_v1_event_service_proto_rawDescGZIP() []byte {
 }
 
 var file_paceline_v1_event_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_paceline_v1_event_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_paceline_v1_event_service_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_paceline_v1_event_service_proto_goTypes = []any{
 	(EventKind)(0),                // 0: paceline.v1.EventKind
 	(*WatchEventsRequest)(nil),    // 1: paceline.v1.WatchEventsRequest
@@ -859,34 +949,36 @@ var file_paceline_v1_event_service_proto_goTypes = []any{
 	(*TaskChange)(nil),            // 5: paceline.v1.TaskChange
 	(*PoolChange)(nil),            // 6: paceline.v1.PoolChange
 	(*HostChange)(nil),            // 7: paceline.v1.HostChange
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
-	(JobState)(0),                 // 9: paceline.v1.JobState
-	(JobGoal)(0),                  // 10: paceline.v1.JobGoal
-	(Reason)(0),                   // 11: paceline.v1.Reason
-	(InstanceState)(0),            // 12: paceline.v1.InstanceState
-	(RunState)(0),                 // 13: paceline.v1.RunState
+	(*ClusterChange)(nil),         // 8: paceline.v1.ClusterChange
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
+	(JobState)(0),                 // 10: paceline.v1.JobState
+	(JobGoal)(0),                  // 11: paceline.v1.JobGoal
+	(Reason)(0),                   // 12: paceline.v1.Reason
+	(InstanceState)(0),            // 13: paceline.v1.InstanceState
+	(RunState)(0),                 // 14: paceline.v1.RunState
 }
 var file_paceline_v1_event_service_proto_depIdxs = []int32{
 	0,  // 0: paceline.v1.WatchEventsRequest.kinds:type_name -> paceline.v1.EventKind
 	3,  // 1: paceline.v1.WatchEventsResponse.events:type_name -> paceline.v1.Event
-	8,  // 2: paceline.v1.Event.time:type_name -> google.protobuf.Timestamp
+	9,  // 2: paceline.v1.Event.time:type_name -> google.protobuf.Timestamp
 	4,  // 3: paceline.v1.Event.job:type_name -> paceline.v1.JobChange
 	5,  // 4: paceline.v1.Event.task:type_name -> paceline.v1.TaskChange
 	6,  // 5: paceline.v1.Event.pool:type_name -> paceline.v1.PoolChange
 	7,  // 6: paceline.v1.Event.host:type_name -> paceline.v1.HostChange
-	9,  // 7: paceline.v1.JobChange.state:type_name -> paceline.v1.JobState
-	10, // 8: paceline.v1.JobChange.goal:type_name -> paceline.v1.JobGoal
-	11, // 9: paceline.v1.JobChange.reason:type_name -> paceline.v1.Reason
-	12, // 10: paceline.v1.TaskChange.state:type_name -> paceline.v1.InstanceState
-	13, // 11: paceline.v1.TaskChange.run_state:type_name -> paceline.v1.RunState
-	11, // 12: paceline.v1.TaskChange.reason:type_name -> paceline.v1.Reason
-	1,  // 13: paceline.v1.EventService.WatchEvents:input_type -> paceline.v1.WatchEventsRequest
-	2,  // 14: paceline.v1.EventService.WatchEvents:output_type -> paceline.v1.WatchEventsResponse
-	14, // [14:15] is the sub-list for method output_type
-	13, // [13:14] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	8,  // 7: paceline.v1.Event.cluster:type_name -> paceline.v1.ClusterChange
+	10, // 8: paceline.v1.JobChange.state:type_name -> paceline.v1.JobState
+	11, // 9: paceline.v1.JobChange.goal:type_name -> paceline.v1.JobGoal
+	12, // 10: paceline.v1.JobChange.reason:type_name -> paceline.v1.Reason
+	13, // 11: paceline.v1.TaskChange.state:type_name -> paceline.v1.InstanceState
+	14, // 12: paceline.v1.TaskChange.run_state:type_name -> paceline.v1.RunState
+	12, // 13: paceline.v1.TaskChange.reason:type_name -> paceline.v1.Reason
+	1,  // 14: paceline.v1.EventService.WatchEvents:input_type -> paceline.v1.WatchEventsRequest
+	2,  // 15: paceline.v1.EventService.WatchEvents:output_type -> paceline.v1.WatchEventsResponse
+	15, // [15:16] is the sub-list for method output_type
+	14, // [14:15] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_event_service_proto_init() }
@@ -900,6 +992,7 @@ func file_paceline_v1_event_service_proto_init() {
 		(*Event_Task)(nil),
 		(*Event_Pool)(nil),
 		(*Event_Host)(nil),
+		(*Event_Cluster)(nil),
 	}
 	file_paceline_v1_event_service_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
@@ -908,7 +1001,7 @@ func file_paceline_v1_event_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_event_service_proto_rawDesc), len(file_paceline_v1_event_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

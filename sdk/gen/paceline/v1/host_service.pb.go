@@ -51,7 +51,11 @@ type Host struct {
 	// Live runs on it.
 	Runs uint32 `protobuf:"varint,12,opt,name=runs,proto3" json:"runs,omitempty"`
 	// When its state or inventory last changed.
-	ChangeTime    *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=change_time,json=changeTime,proto3" json:"change_time,omitempty"`
+	ChangeTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=change_time,json=changeTime,proto3" json:"change_time,omitempty"`
+	// What its cluster calls it at this time, such as the id of a Mesos agent. Empty: it has no other name.
+	ClusterId string `protobuf:"bytes,14,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// What its cluster says of it that placement does not look at, such as offers held, for people. Empty while the cluster is out of contact.
+	Details       map[string]string `protobuf:"bytes,15,rep,name=details,proto3" json:"details,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -173,6 +177,20 @@ func (x *Host) GetRuns() uint32 {
 func (x *Host) GetChangeTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ChangeTime
+	}
+	return nil
+}
+
+func (x *Host) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *Host) GetDetails() map[string]string {
+	if x != nil {
+		return x.Details
 	}
 	return nil
 }
@@ -667,7 +685,7 @@ var File_paceline_v1_host_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_host_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1epaceline/v1/host_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\x1a\x17paceline/v1/state.proto\"\xc0\x04\n" +
+	"\x1epaceline/v1/host_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\x1a\x17paceline/v1/state.proto\"\xd5\x05\n" +
 	"\x04Host\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x12\n" +
@@ -685,8 +703,14 @@ const file_paceline_v1_host_service_proto_rawDesc = "" +
 	"\adevices\x18\v \x03(\v2\x13.paceline.v1.DeviceR\adevices\x12\x12\n" +
 	"\x04runs\x18\f \x01(\rR\x04runs\x12;\n" +
 	"\vchange_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"changeTime\x1a=\n" +
+	"changeTime\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x0e \x01(\tR\tclusterId\x128\n" +
+	"\adetails\x18\x0f \x03(\v2\x1e.paceline.v1.Host.DetailsEntryR\adetails\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
+	"\fDetailsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"4\n" +
 	"\x06Device\x12\x14\n" +
@@ -743,7 +767,7 @@ func file_paceline_v1_host_service_proto_rawDescGZIP() []byte {
 	return file_paceline_v1_host_service_proto_rawDescData
 }
 
-var file_paceline_v1_host_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_paceline_v1_host_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_paceline_v1_host_service_proto_goTypes = []any{
 	(*Host)(nil),                  // 0: paceline.v1.Host
 	(*Device)(nil),                // 1: paceline.v1.Device
@@ -756,38 +780,40 @@ var file_paceline_v1_host_service_proto_goTypes = []any{
 	(*UndrainHostRequest)(nil),    // 8: paceline.v1.UndrainHostRequest
 	(*UndrainHostResponse)(nil),   // 9: paceline.v1.UndrainHostResponse
 	nil,                           // 10: paceline.v1.Host.AttributesEntry
-	nil,                           // 11: paceline.v1.ListHostsRequest.AttributesEntry
-	(HostState)(0),                // 12: paceline.v1.HostState
-	(*Quantities)(nil),            // 13: paceline.v1.Quantities
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	nil,                           // 11: paceline.v1.Host.DetailsEntry
+	nil,                           // 12: paceline.v1.ListHostsRequest.AttributesEntry
+	(HostState)(0),                // 13: paceline.v1.HostState
+	(*Quantities)(nil),            // 14: paceline.v1.Quantities
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
 }
 var file_paceline_v1_host_service_proto_depIdxs = []int32{
-	12, // 0: paceline.v1.Host.state:type_name -> paceline.v1.HostState
+	13, // 0: paceline.v1.Host.state:type_name -> paceline.v1.HostState
 	10, // 1: paceline.v1.Host.attributes:type_name -> paceline.v1.Host.AttributesEntry
-	13, // 2: paceline.v1.Host.capacity:type_name -> paceline.v1.Quantities
-	13, // 3: paceline.v1.Host.foreign:type_name -> paceline.v1.Quantities
-	13, // 4: paceline.v1.Host.used:type_name -> paceline.v1.Quantities
+	14, // 2: paceline.v1.Host.capacity:type_name -> paceline.v1.Quantities
+	14, // 3: paceline.v1.Host.foreign:type_name -> paceline.v1.Quantities
+	14, // 4: paceline.v1.Host.used:type_name -> paceline.v1.Quantities
 	1,  // 5: paceline.v1.Host.devices:type_name -> paceline.v1.Device
-	14, // 6: paceline.v1.Host.change_time:type_name -> google.protobuf.Timestamp
-	12, // 7: paceline.v1.ListHostsRequest.states:type_name -> paceline.v1.HostState
-	11, // 8: paceline.v1.ListHostsRequest.attributes:type_name -> paceline.v1.ListHostsRequest.AttributesEntry
-	0,  // 9: paceline.v1.ListHostsResponse.hosts:type_name -> paceline.v1.Host
-	0,  // 10: paceline.v1.GetHostResponse.host:type_name -> paceline.v1.Host
-	0,  // 11: paceline.v1.DrainHostResponse.host:type_name -> paceline.v1.Host
-	0,  // 12: paceline.v1.UndrainHostResponse.host:type_name -> paceline.v1.Host
-	2,  // 13: paceline.v1.HostService.ListHosts:input_type -> paceline.v1.ListHostsRequest
-	4,  // 14: paceline.v1.HostService.GetHost:input_type -> paceline.v1.GetHostRequest
-	6,  // 15: paceline.v1.HostService.DrainHost:input_type -> paceline.v1.DrainHostRequest
-	8,  // 16: paceline.v1.HostService.UndrainHost:input_type -> paceline.v1.UndrainHostRequest
-	3,  // 17: paceline.v1.HostService.ListHosts:output_type -> paceline.v1.ListHostsResponse
-	5,  // 18: paceline.v1.HostService.GetHost:output_type -> paceline.v1.GetHostResponse
-	7,  // 19: paceline.v1.HostService.DrainHost:output_type -> paceline.v1.DrainHostResponse
-	9,  // 20: paceline.v1.HostService.UndrainHost:output_type -> paceline.v1.UndrainHostResponse
-	17, // [17:21] is the sub-list for method output_type
-	13, // [13:17] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	15, // 6: paceline.v1.Host.change_time:type_name -> google.protobuf.Timestamp
+	11, // 7: paceline.v1.Host.details:type_name -> paceline.v1.Host.DetailsEntry
+	13, // 8: paceline.v1.ListHostsRequest.states:type_name -> paceline.v1.HostState
+	12, // 9: paceline.v1.ListHostsRequest.attributes:type_name -> paceline.v1.ListHostsRequest.AttributesEntry
+	0,  // 10: paceline.v1.ListHostsResponse.hosts:type_name -> paceline.v1.Host
+	0,  // 11: paceline.v1.GetHostResponse.host:type_name -> paceline.v1.Host
+	0,  // 12: paceline.v1.DrainHostResponse.host:type_name -> paceline.v1.Host
+	0,  // 13: paceline.v1.UndrainHostResponse.host:type_name -> paceline.v1.Host
+	2,  // 14: paceline.v1.HostService.ListHosts:input_type -> paceline.v1.ListHostsRequest
+	4,  // 15: paceline.v1.HostService.GetHost:input_type -> paceline.v1.GetHostRequest
+	6,  // 16: paceline.v1.HostService.DrainHost:input_type -> paceline.v1.DrainHostRequest
+	8,  // 17: paceline.v1.HostService.UndrainHost:input_type -> paceline.v1.UndrainHostRequest
+	3,  // 18: paceline.v1.HostService.ListHosts:output_type -> paceline.v1.ListHostsResponse
+	5,  // 19: paceline.v1.HostService.GetHost:output_type -> paceline.v1.GetHostResponse
+	7,  // 20: paceline.v1.HostService.DrainHost:output_type -> paceline.v1.DrainHostResponse
+	9,  // 21: paceline.v1.HostService.UndrainHost:output_type -> paceline.v1.UndrainHostResponse
+	18, // [18:22] is the sub-list for method output_type
+	14, // [14:18] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_host_service_proto_init() }
@@ -803,7 +829,7 @@ func file_paceline_v1_host_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_host_service_proto_rawDesc), len(file_paceline_v1_host_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
