@@ -319,6 +319,9 @@ func ImageDifference(a, b *scheduler.Image) string {
 	if d := mapDifference("bundle", a.Rules, b.Rules, func(x, y scheduler.RulesRecord) bool { return reflect.DeepEqual(x, y) }); d != "" {
 		return d
 	}
+	if d := mapDifference("cluster", a.Clusters, b.Clusters, func(x, y scheduler.ClusterRecord) bool { return reflect.DeepEqual(x, y) }); d != "" {
+		return d
+	}
 	if !reflect.DeepEqual(a.Policies, b.Policies) {
 		return fmt.Sprintf("policies: %+v and %+v", a.Policies, b.Policies)
 	}
@@ -362,7 +365,7 @@ func sameHost(x, y scheduler.HostRecord) bool {
 	}
 	return x.ID == y.ID && x.Cluster == y.Cluster && x.Shard == y.Shard && x.Name == y.Name && x.Present == y.Present &&
 		x.Draining == y.Draining && x.Since == y.Since && a.HostPool == b.HostPool && a.Capacity == b.Capacity && a.Foreign == b.Foreign &&
-		a.Ready == b.Ready && a.Message == b.Message
+		a.Ready == b.Ready && a.Message == b.Message && a.ClusterID == b.ClusterID
 }
 
 func sameAttributes(a, b map[string]string) bool {

@@ -125,15 +125,19 @@ func (s *State) reply(e ShardReplied) {
 	}
 }
 
-// shardStands notes whether a shard may be asked to place, and has watchers of its cluster hear of it.
+// shardStands notes whether a shard may be asked to place. Watchers hear of it if its cluster was added: one that flags name stands and falls with its
+// server.
 func (s *State) shardStands(sh *shardState, ready bool, message string) {
+	_, added := s.added[sh.cluster]
 	if sh.ready != ready {
 		sh.since = s.now
-		if ready {
-			s.tellCluster(sh.cluster, "shard "+string(sh.id)+" is in contact")
-		} else {
-			s.tellCluster(sh.cluster, "shard "+string(sh.id)+" lost contact: "+message)
-		}
+	}
+	switch {
+	case sh.ready == ready || !added:
+	case ready:
+		s.tellCluster(sh.cluster, "shard "+string(sh.id)+" is in contact")
+	default:
+		s.tellCluster(sh.cluster, "shard "+string(sh.id)+" lost contact: "+message)
 	}
 	sh.ready, sh.message = ready, message
 }

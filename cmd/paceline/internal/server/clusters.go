@@ -91,8 +91,3 @@ func (c *Config) simulatedHosts() ([]driver.Host, error) {
 	}
 	return hosts, nil
 }
-
-// prepare says how to connect to a cluster that was added.
-func (c *Config) prepare(s *cluster.Spec, _ *members.Identity) (func() (driver.Driver, error), error) {
-	return nil, fmt.Errorf("cluster %s is of kind %s, to which this build cannot connect yet", s.Name, s.Kind())
-}
