@@ -23,13 +23,32 @@ func TestMain(m *testing.M) {
 // TestScripts drives the whole binary as a user does: servers in the background, commands in front, real processes below.
 func TestScripts(t *testing.T) {
 	t.Parallel()
+	scripts(t, "testdata/script", "")
+}
+
+// TestHeavyScripts is the same for scripts that compute: the race detector is off in their binary. Races are looked for where they are made.
+func TestHeavyScripts(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-race=false", "-o", filepath.Join(bin, "paceline"), ".").CombinedOutput(); err != nil {
+		t.Fatalf("build the binary: %v\n%s", err, out)
+	}
+	scripts(t, "testdata/heavy", bin)
+}
+
+// scripts runs the scripts of a folder with the binary that is in bin, "" for this program.
+func scripts(t *testing.T, dir, bin string) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir: dir,
 		Setup: func(env *testscript.Env) error {
+			if bin != "" {
+				env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
+			}
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // a command that is done need not wait a second for races
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("ROOT", root)
 			env.Setenv("GUESTS", filepath.Join(root, "policies", "wasm", "testdata", "guests"))

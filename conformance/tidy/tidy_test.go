@@ -19,6 +19,7 @@ var rules = []struct {
 	{"package-docs", tidy.CheckPackageDocs},
 	{"sizes", tidy.CheckSizes},
 	{"goroutines", tidy.CheckGoroutines},
+	{"unraced", tidy.CheckUnraced},
 	{"tests", tidy.CheckTests},
 	{"top-level", tidy.CheckTopLevel},
 	{"contents", tidy.CheckContents},
@@ -141,6 +142,11 @@ var catchCases = []catchCase{
 	{"goroutines", "outside the shells", map[string]string{"core/store/a.go": "package store\nfunc f() { go f() }", "core/store/a_test.go": leakTest("store")}, "stand in shells only"},
 	{"goroutines", "no leak test", one("core/engine/a.go", "package engine\nfunc f() { go f() }"), "goleak"},
 	{"goroutines", "leak tested", map[string]string{"core/engine/a.go": "package engine\nfunc f() { go f() }", "core/engine/a_test.go": leakTest("engine")}, ""},
+
+	{"unraced", "goroutine", map[string]string{"Makefile": "UNRACED := core/a \\\n  core/b\n", "core/a/a.go": "package a", "core/b/b.go": "package b\nfunc f() { go f() }"}, "core/b/b.go:2: starts a goroutine"},
+	{"unraced", "group in a test", map[string]string{"Makefile": "UNRACED := core/a\n", "core/a/a_test.go": "package a\nfunc f() { group.Go(f) }"}, "starts a goroutine"},
+	{"unraced", "elsewhere", map[string]string{"Makefile": "UNRACED := core/a\nOTHER := core/b\n", "core/a/a.go": "package a", "core/b/b.go": "package b\nfunc f() { go f() }"}, ""},
+	{"unraced", "no package", one("Makefile", "UNRACED := core/a\n"), "which is no package"},
 
 	{"tests", "sleep", one("core/x/a_test.go", "package x\nimport \"time\"\nfunc f() { time.Sleep(1) }"), "sleeping test"},
 	{"tests", "sleep in a bubble", one("core/x/a_test.go", "package x\nimport (\"testing/synctest\"; \"time\")\nfunc f() { time.Sleep(1) }"), ""},

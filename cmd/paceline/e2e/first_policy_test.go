@@ -81,6 +81,7 @@ func run(t *testing.T, c *cell, folder, line string) string {
 	cmd.Dir = folder
 	cmd.Env = append(
 		os.Environ(), "PATH="+filepath.Dir(binary)+string(os.PathListSeparator)+os.Getenv("PATH"), "PACELINE_ADDRESS="+c.address(),
+		"PACELINE_TIMEOUT=5m", // a policy is compiled at low priority: on a busy machine that takes its time
 		"PACELINE_TOKEN_FILE="+filepath.Join(c.data, "token"), "PACELINE_CONFIG="+filepath.Join(c.dir, "config.yaml"))
 	text, err := cmd.CombinedOutput()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"syscall"
 	"testing"
@@ -54,13 +55,38 @@ func TestScripts(t *testing.T) {
 			if err := os.WriteFile(token, []byte(fakeToken+"\n"), 0o600); err != nil {
 				return err
 			}
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // a command that is done need not wait a second for races
 			env.Setenv("PACELINE_ADDRESS", startFakeCell(env.Defer))
 			env.Setenv("PACELINE_TOKEN_FILE", token)
 			env.Setenv("PACELINE_CONFIG", filepath.Join(env.WorkDir, "config.yaml"))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "shows": shows},
 	})
+}
+
+// patience bounds every wait of a script for a command in the background.
+const patience = 30 * time.Second
+
+// shows waits until a file that a command writes in the background matches: shows rows 'web +service +pending'.
+func shows(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := regexp.Compile(args[1])
+	ts.Check(err)
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		content, err := os.ReadFile(ts.MkAbs(args[0]))
+		if err == nil && want.Match(content) {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-deadline.C:
+			ts.Fatalf("after %v %s does not show %q: %v\n%s", patience, args[0], args[1], err, content)
+		}
+	}
 }
 
 // exits runs the command line and wants an exact exit code: exits 3 paceline job get none.

@@ -1,5 +1,0 @@
-//go:build !race
-
-package simpack_test
-
-const raceEnabled = false

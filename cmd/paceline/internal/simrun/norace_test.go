@@ -1,5 +1,0 @@
-//go:build !race
-
-package simrun_test
-
-const raceEnabled = false
