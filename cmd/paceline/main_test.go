@@ -38,6 +38,7 @@ func TestHeavyScripts(t *testing.T) {
 
 // scripts runs the scripts of a folder with the binary that is in bin, "" for this program.
 func scripts(t *testing.T, dir, bin string) {
+	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
