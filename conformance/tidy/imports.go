@@ -45,7 +45,7 @@ var packageRules = []packageRule{
 	{
 		"core/scheduler",
 		[]string{
-			"core/resource", "core/cluster", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/driver", "core/shard",
+			"core/resource", "core/execution", "core/cluster", "core/workload", "core/host", "core/respool", "core/admission", "core/placement", "core/driver", "core/shard",
 			"core/preemption", "core/disruption", "core/estimate", "core/lifecycle", "core/usage",
 		},
 		"joins the pure packages; storage, wire and clocks are the engine's",

@@ -7,6 +7,7 @@ package execution
 import (
 	"iter"
 	"maps"
+	"slices"
 	"strings"
 )
 
@@ -142,14 +143,24 @@ func Features() []Feature {
 // IsFeature reports whether an attribute of hosts is a feature.
 func IsFeature(attribute string) bool { return strings.HasPrefix(attribute, "can/") }
 
-var featureWords = map[Feature]string{
-	FeatureCommand: "commands", FeatureImage: "container images", FeatureContainers: "several containers in a task", FeatureArtifact: "artifacts",
-	FeatureVolume: "host paths and scratch volumes", FeatureClaim: "claims, config maps and secrets", FeaturePrivileged: "privileged containers",
-	FeatureUser: "users by name", FeatureMesos: "what is Mesos' alone", FeatureKubernetes: "what is Kubernetes' alone",
+var featureWords = map[Feature][2]string{
+	FeatureCommand:    {"run", "commands without an image"},
+	FeatureImage:      {"run", "container images"},
+	FeatureContainers: {"run", "several containers in one task"},
+	FeatureArtifact:   {"fetch", "artifacts"},
+	FeatureVolume:     {"mount", "host paths and scratch volumes"},
+	FeatureClaim:      {"mount", "claims, config maps and secrets"},
+	FeaturePrivileged: {"run", "privileged containers"},
+	FeatureUser:       {"run", "tasks as a named user"},
+	FeatureMesos:      {"take", "settings for Mesos alone"},
+	FeatureKubernetes: {"take", "settings for Kubernetes alone"},
 }
 
-// Words names what a host with the feature takes, for people.
-func (f Feature) Words() string { return featureWords[f] }
+// Noun names for people what a host with the feature takes: "container images".
+func (f Feature) Noun() string { return featureWords[f][1] }
+
+// Verb says for people what a host with the feature can do: "run container images".
+func (f Feature) Verb() string { return featureWords[f][0] + " " + featureWords[f][1] }
 
 // WithFeatures returns attributes with those features added, and with the word that there is no FeatureCommand when it is not among them.
 func WithFeatures(attributes map[string]string, features ...Feature) map[string]string {
@@ -196,6 +207,37 @@ func (s *Spec) Asks() []Feature {
 		}
 	}
 	return out
+}
+
+// Without returns a copy that does not ask for a feature.
+func (s *Spec) Without(f Feature) *Spec {
+	out := *s
+	switch f {
+	case FeatureImage, FeaturePrivileged:
+		out.Inits, out.Sidecars = slices.Clone(s.Inits), slices.Clone(s.Sidecars)
+		for c := range out.Containers() {
+			c.Privileged = false
+			if f == FeatureImage {
+				c.Image = ""
+			}
+		}
+	case FeatureContainers:
+		out.Inits, out.Sidecars = nil, nil
+	case FeatureArtifact:
+		out.Artifacts = nil
+	case FeatureVolume, FeatureClaim:
+		out.Volumes = slices.DeleteFunc(slices.Clone(s.Volumes), func(v Volume) bool {
+			return (v.HostPath != "" || v.Scratch) == (f == FeatureVolume)
+		})
+	case FeatureUser:
+		out.User = ""
+	case FeatureMesos:
+		out.Mesos = nil
+	case FeatureKubernetes:
+		out.Kubernetes = nil
+	case FeatureCommand: // nothing is left without one
+	}
+	return &out
 }
 
 // HasImage reports whether the task's command runs in an image, so that it has an entry point and needs no command.

@@ -2,6 +2,7 @@ package execution_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,6 +36,11 @@ func TestAsks(t *testing.T) {
 		for _, f := range c.spec.Asks() {
 			got = append(got, strings.TrimPrefix(string(f), "can/"))
 		}
+		for _, f := range c.spec.Asks() {
+			if less := c.spec.Without(f).Asks(); slices.Contains(less, f) != (f == execution.FeatureCommand) {
+				t.Errorf("%+v without %s asks for %v", c.spec, f, less)
+			}
+		}
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%+v asks for %v, want %s", c.spec, got, c.want)
 		}
@@ -53,8 +59,8 @@ func TestWithFeatures(t *testing.T) {
 		t.Errorf("all features: %v", got)
 	}
 	for _, f := range execution.Features() {
-		if f.Words() == "" || !execution.IsFeature(string(f)) {
-			t.Errorf("%s has the words %q", f, f.Words())
+		if len(f.Noun()) < 5 || len(f.Verb()) < 9 || !execution.IsFeature(string(f)) {
+			t.Errorf("%s has the words %q", f, f.Verb())
 		}
 	}
 }

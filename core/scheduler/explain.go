@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/paceline-sched/paceline/core/admission"
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
@@ -43,7 +44,7 @@ func (r Reader) Explain(id workload.JobID) (Explanation, bool) {
 		})
 	}
 	if j.daemonHome != nil && len(j.tasks) == 0 {
-		e.Reasons = append(e.Reasons, PendingReason{Kind: PendingNoMatchingHost, Message: "no host matches its constraints"})
+		e.Reasons = append(e.Reasons, PendingReason{Kind: PendingNoMatchingHost, Message: "no host matches its constraints" + s.whyUnable(j.spec.Template.Execution)})
 	}
 	slices.SortStableFunc(e.Reasons, func(a, b PendingReason) int { return a.Kind.rank() - b.Kind.rank() })
 	if len(e.Reasons) > 0 {
@@ -141,6 +142,9 @@ func (s *State) whyClass(c *jobClass) PendingReason {
 		return PendingReason{Kind: state.kind(), NotBefore: c.retryAt, Message: "its gang failed and waits before it is tried again"}
 	case waitsRefused, waitsNever:
 		r := whyRefused(&c.refusal, state == waitsNever)
+		if c.refusal.Counts[placement.ReasonConstraint] > 0 {
+			r.Message += s.whyUnable(j.spec.Template.Execution)
+		}
 		r.Message += s.whyKept(c)
 		return r
 	case waitsFinished:
@@ -231,6 +235,31 @@ func whyRefused(refusal *placement.Reasons, never bool) PendingReason {
 		r.Kind = PendingNeverFits
 	}
 	return r
+}
+
+// whyUnable says how many hosts cannot do what a task is made of, in the form "; 12 hosts cannot run container images".
+func (s *State) whyUnable(e *execution.Spec) string {
+	unable := func(f execution.Feature, is func(string) bool) string {
+		n := 0
+		for _, h := range s.hostNames {
+			if h.Present && is(h.Summary.Attributes[string(f)]) {
+				n++
+			}
+		}
+		if n == 0 {
+			return ""
+		}
+		return fmt.Sprintf("; %s cannot %s", plural(n, "host"), f.Verb())
+	}
+	asked := e.Asks()
+	if len(asked) == 0 {
+		return unable(execution.FeatureCommand, func(v string) bool { return v == execution.FeatureNo })
+	}
+	m := ""
+	for _, f := range asked {
+		m += unable(f, func(v string) bool { return v != execution.FeatureYes })
+	}
+	return m
 }
 
 // tooSmall counts the hosts that could not hold one task even if they were empty, by the first kind that they lack. It looks at capacities

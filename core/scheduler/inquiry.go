@@ -7,6 +7,7 @@ import (
 
 	"github.com/paceline-sched/paceline/core/admission"
 	"github.com/paceline-sched/paceline/core/estimate"
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/shard"
@@ -157,6 +158,11 @@ func variants(spec *workload.JobSpec) []variant {
 		without("constraint "+describeConstraint(&c), func(e *workload.JobSpec) {
 			e.Placement.Constraints = slices.Delete(slices.Clone(p.Constraints), n, n+1)
 		})
+	}
+	for _, f := range spec.Template.Execution.Asks() {
+		if f != execution.FeatureCommand {
+			without(f.Noun(), func(e *workload.JobSpec) { e.Template.Execution = spec.Template.Execution.Without(f) })
+		}
 	}
 	if models := spec.Template.GPUModels; len(models) > 0 {
 		without("GPU model "+strings.Join(models, ", "), func(e *workload.JobSpec) { e.Template.GPUModels = nil })

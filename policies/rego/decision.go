@@ -149,6 +149,11 @@ func secretsOf(r *admit.Request) secrets {
 		}
 	}
 	add(r.Job.Template.Env)
+	if e := r.Job.Template.Execution; e != nil {
+		for c := range e.Containers() {
+			add(c.Env)
+		}
+	}
 	for i := range r.Job.Overrides {
 		add(r.Job.Overrides[i].Env)
 	}

@@ -59,6 +59,11 @@ func TestExamples(t *testing.T) {
 			`{"name": "a", "batch": {}, "labels": {"cost-center": "x"}, "task": {"command": ["/usr/bin/sudo"]}}`,
 			`deny image-allowlist: the program "/usr/bin/sudo" is not approved: `,
 		},
+		{
+			`{"name": "a", "batch": {}, "labels": {"cost-center": "4711", "team": "ads"}, "task": {"container": {"image": "registry.example.com/apps/web:1"},
+				"sidecars": [{"name": "s", "image": "elsewhere.example.com/s:1"}]}}`,
+			`deny image-allowlist: the image "elsewhere.example.com/s:1" is not approved: use one that begins with registry.example.com/base/ or registry.example.com/apps/`,
+		},
 	} {
 		if got := said(judge(t, j, request(t, c.job))); !strings.HasPrefix(got, c.want) {
 			t.Errorf("got %s\nwant %s", got, c.want)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/paceline-sched/paceline/core/api/admit"
 	"github.com/paceline-sched/paceline/core/api/spec"
@@ -138,6 +139,11 @@ func singleValue(f protoreflect.FieldDescriptor, v protoreflect.Value) *ast.Term
 	case protoreflect.MessageKind:
 		if d, ok := v.Message().Interface().(*durationpb.Duration); ok {
 			return text(seconds(d.AsDuration()))
+		}
+		if free, ok := v.Message().Interface().(*structpb.Struct); ok {
+			if value, err := ast.InterfaceToValue(free.AsMap()); err == nil {
+				return ast.NewTerm(value)
+			}
 		}
 		return messageValue(v.Message())
 	case protoreflect.EnumKind:

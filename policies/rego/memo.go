@@ -2,6 +2,7 @@ package rego
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"slices"
 	"strings"
 	"sync"
@@ -201,9 +202,17 @@ var writers = map[string]func(*key, *admit.Request){
 	"job.service": writeKind,
 	"job.daemon":  writeKind,
 
-	"job.task.command": func(k *key, r *admit.Request) { k.list(r.Job.Template.Command) },
-	"job.task.env":     func(k *key, r *admit.Request) { k.table(r.Job.Template.Env) },
-	"job.task.labels":  func(k *key, r *admit.Request) { k.table(r.Job.Template.Labels) },
+	"job.task.command":    func(k *key, r *admit.Request) { k.list(r.Job.Template.Command) },
+	"job.task.env":        func(k *key, r *admit.Request) { k.table(r.Job.Template.Env) },
+	"job.task.labels":     func(k *key, r *admit.Request) { k.table(r.Job.Template.Labels) },
+	"job.task.container":  writeExecution,
+	"job.task.inits":      writeExecution,
+	"job.task.sidecars":   writeExecution,
+	"job.task.artifacts":  writeExecution,
+	"job.task.volumes":    writeExecution,
+	"job.task.user":       writeExecution,
+	"job.task.mesos":      writeExecution,
+	"job.task.kubernetes": writeExecution,
 	"job.task.resources": func(k *key, r *admit.Request) {
 		k.vector(&r.Job.Template.Needs)
 		k.number(int64(r.Names.Len()))
@@ -224,6 +233,20 @@ func writeKind(k *key, r *admit.Request) {
 	k.number(int64(r.Job.MaxRunning))
 	k.number(int64(r.Job.Deadline))
 	k.number(int64(r.Job.MaxUnavailable))
+}
+
+// writeExecution stands for all that a task runs in.
+func writeExecution(k *key, r *admit.Request) {
+	if r.Job.Template.Execution == nil {
+		k.flag(false)
+		return
+	}
+	k.flag(true)
+	raw, err := json.Marshal(r.Job.Template.Execution) // sorted, and one text a value
+	if err != nil {
+		raw = make([]byte, maxMemoKey+1)
+	}
+	k.text(string(raw))
 }
 
 // writeWholeJob stands for every part of a job that has no writer of its own.

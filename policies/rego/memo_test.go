@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"pgregory.net/rapid"
 
 	"github.com/paceline-sched/paceline/core/api/admit"
@@ -25,7 +26,8 @@ var looks = []string{
 	"input.job.labels.team", "input.job.labels", "input.job.priority", "input.job.preemptible", "input.job.revocable", "input.job.controller", "input.job.run_time",
 	"input.job.on_preemption", "input.job.instances", "input.job.batch.deadline", "input.job.batch", "input.job.service", "input.job.daemon",
 	"input.job.task.command", "input.job.task.command[0]", "input.job.task.env.A", "input.job.task.labels", "input.job.task.resources.gpu_milli",
-	"input.job.task.resources.ports", "input.job.task.kill_grace", "input.job.placement", "input.job.backoff", "input.job.gang", "input.job.overrides", "input.job",
+	"input.job.task.resources.ports", "input.job.task.container.image", "input.job.task.sidecars", "input.job.task.volumes", "input.job.task.user",
+	"input.job.task.kubernetes.pod_patch", "input.job.task.kill_grace", "input.job.placement", "input.job.backoff", "input.job.gang", "input.job.overrides", "input.job",
 	"input.job[[\"name\", \"priority\"][_]]", "input.now", "input",
 }
 
@@ -42,6 +44,16 @@ func drawRequest(t *rapid.T, tb testing.TB) *admit.Request {
 		},
 		Placement: &pacelinev1.PlacementSpec{HostPool: word("hosts")}, RunTime: durationpb.New(time.Duration(1+small("run")) * time.Hour),
 		Backoff: &pacelinev1.BackoffSpec{InitialDelay: durationpb.New(time.Duration(1+small("delay")) * time.Second)},
+	}
+	if yes("image") {
+		in.Task.Container = &pacelinev1.ContainerSpec{Image: word("image"), Privileged: yes("privileged")}
+		in.Task.Volumes = []*pacelinev1.VolumeSpec{{Name: "v", Source: &pacelinev1.VolumeSpec_HostPath{HostPath: "/" + word("path")}}}
+		in.Task.Sidecars = []*pacelinev1.SideContainerSpec{{Name: "s", Image: word("sidecar")}}
+		in.Task.Kubernetes = &pacelinev1.KubernetesSpec{PodPatch: &structpb.Struct{Fields: map[string]*structpb.Value{
+			"spec": structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewStringValue(word("patch"))}}),
+		}}}
+	} else if yes("user") {
+		in.Task.User = word("user")
 	}
 	if yes("owned") {
 		in.Owner = word("owner")

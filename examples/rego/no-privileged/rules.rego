@@ -1,4 +1,4 @@
-# Nobody but operators runs what changes its own rights, hooks itself into other programs, or directs other work.
+# Nobody but operators runs what has rights on its host, changes its own rights, hooks itself into other programs, or directs other work.
 package paceline.admission
 
 operator if {
@@ -13,7 +13,56 @@ within(top, pool) if pool == top
 
 within(top, pool) if startswith(pool, concat("", [top, "/"]))
 
+# Every container of the task: that of its command, those before it and those beside it.
+containers contains input.job.task.container
+
+sides contains side if some side in input.job.task.inits
+
+sides contains side if some side in input.job.task.sidecars
+
+containers contains side if some side in sides
+
+deny contains "only operators run privileged containers: leave privileged out" if {
+	not operator
+	some container in containers
+	container.privileged
+}
+
+deny contains msg if {
+	not operator
+	some volume in input.job.task.volumes
+	path := volume.host_path
+	not allowed_path(path)
+	msg := sprintf("only operators mount %s of a host: use a scratch volume or a claim", [path])
+}
+
+allowed_path(path) if {
+	some top in data.allowed_host_paths
+	within(top, path)
+}
+
+administrators := {"root", "0"}
+
+deny contains msg if {
+	not operator
+	input.job.task.user in administrators
+	msg := sprintf("only operators run as user %s: name another", [input.job.task.user])
+}
+
+deny contains "only operators run as user 0: set another kubernetes.run_as_user" if {
+	not operator
+	input.job.task.kubernetes.run_as_user == 0
+}
+
+# A patch of the pod could bring what the rules above refuse.
+deny contains "only operators patch pods: leave kubernetes.pod_patch out" if {
+	not operator
+	count(object.get(input.job.task, ["kubernetes", "pod_patch"], {})) > 0
+}
+
 commands contains input.job.task.command
+
+commands contains side.command if some side in sides
 
 commands contains override.command if some override in input.job.overrides
 
@@ -29,6 +78,8 @@ deny contains msg if {
 }
 
 environments contains input.job.task.env
+
+environments contains side.env if some side in sides
 
 environments contains override.env if some override in input.job.overrides
 

@@ -5,7 +5,7 @@ import data.paceline.admission
 asks(command, env, role) := {
 	"pool": {"path": "/ads/web"},
 	"principal": {"roles": [{"role": role, "pool": "/ads"}]},
-	"job": {"controller": false, "task": {"command": command, "env": env}, "overrides": []},
+	"job": {"controller": false, "task": {"command": command, "env": env, "inits": [], "sidecars": [], "volumes": [], "user": ""}, "overrides": []},
 }
 
 test_plain if count(admission.deny) == 0 with input as asks(["/usr/bin/python3", "x.py"], {"HOME": "/tmp"}, "submitter")
@@ -33,3 +33,38 @@ test_controller if {
 	asked := asks(["x"], {}, "submitter")
 	count(admission.deny) == 1 with input as object.union(asked, {"job": object.union(asked.job, {"controller": true})})
 }
+
+# A task of a submitter with some fields of its own.
+task(more) := object.union(asked, {"job": object.union(asked.job, {"task": object.union(asked.job.task, more)})}) if {
+	asked := asks(["x"], {}, "submitter")
+}
+
+test_privileged if count(admission.deny) == 1 with input as task({"container": {"image": "x", "privileged": true}})
+
+test_privileged_sidecar if {
+	count(admission.deny) == 1 with input as task({"sidecars": [{"name": "s", "privileged": true, "command": [], "env": {}}]})
+}
+
+test_sudo_in_an_init if {
+	count(admission.deny) == 1 with input as task({"inits": [{"name": "s", "privileged": false, "command": ["sudo"], "env": {}}]})
+}
+
+test_preload_in_a_sidecar if {
+	count(admission.deny) == 1 with input as task({"sidecars": [{"name": "s", "privileged": false, "command": [], "env": {"LD_PRELOAD": "x"}}]})
+}
+
+test_container if count(admission.deny) == 0 with input as task({"container": {"image": "x", "privileged": false}})
+
+test_host_path if count(admission.deny) == 1 with input as task({"volumes": [{"name": "v", "host_path": "/etc"}]})
+
+test_allowed_host_path if count(admission.deny) == 0 with input as task({"volumes": [{"name": "v", "host_path": "/mnt/data/a"}]})
+
+test_scratch if count(admission.deny) == 0 with input as task({"volumes": [{"name": "v", "scratch": {}}]})
+
+test_root if count(admission.deny) == 1 with input as task({"user": "root"})
+
+test_user_zero if count(admission.deny) == 1 with input as task({"kubernetes": {"run_as_user": 0}})
+
+test_user if count(admission.deny) == 0 with input as task({"user": "ada", "kubernetes": {"run_as_user": 1000}})
+
+test_patch if count(admission.deny) == 1 with input as task({"kubernetes": {"pod_patch": {"spec": {"hostNetwork": true}}}})

@@ -65,6 +65,7 @@ func (a *app) describeJob(p *output.Printer, job *pacelinev1.Job) error {
 	f.add("Waiting", "%s", pendingLine(job.GetPending()))
 	f.add("Needs", "%s", quantities(taskNeeds(job.GetSpec().GetTask().GetResources())))
 	f.add("Command", "%s", quoted(job.GetSpec().GetTask().GetCommand()))
+	f.describeExecution(job.GetSpec().GetTask())
 	f.add("Owner", "%s", s.GetOwner())
 	f.add("Submitted by", "%s", s.GetSubmitter())
 	f.add("Submitted", "%s", a.since(s.GetCreateTime()))
@@ -76,6 +77,98 @@ func (a *app) describeJob(p *output.Printer, job *pacelinev1.Job) error {
 	f.add("Labels", "%s", output.Pairs(s.GetLabels()))
 	f.add("Version", "%d, spec version %d", s.GetVersion(), s.GetConfigVersion())
 	return f.write(p)
+}
+
+// describeExecution tells what a task runs in, where its command is not all.
+func (f *facts) describeExecution(t *pacelinev1.TaskSpec) {
+	c := t.GetContainer()
+	f.add("Image", "%s", container(c.GetImage(), c.GetPull(), c.GetPrivileged(), c.GetReadOnly()))
+	f.add("Mounts", "%s", mounts(c.GetMounts()))
+	f.add("Inits", "%s", sides(t.GetInits()))
+	f.add("Sidecars", "%s", sides(t.GetSidecars()))
+	var artifacts, volumes, own []string
+	for _, a := range t.GetArtifacts() {
+		artifacts = append(artifacts, a.GetUri())
+	}
+	for _, v := range t.GetVolumes() {
+		volumes = append(volumes, v.GetName()+": "+volumeSource(v))
+	}
+	f.add("Artifacts", "%s", strings.Join(artifacts, ", "))
+	f.add("Volumes", "%s", strings.Join(volumes, ", "))
+	f.add("User", "%s", t.GetUser())
+	f.add("On Mesos", "%s", prefixed("containerizer ", t.GetMesos().GetContainerizer()))
+	if k := t.GetKubernetes(); k != nil {
+		own = slices.DeleteFunc([]string{
+			prefixed("namespace ", k.GetNamespace()), prefixed("service account ", k.GetServiceAccount()),
+			prefixed("pull secrets ", strings.Join(k.GetPullSecrets(), " ")),
+		}, func(s string) bool { return s == "" })
+		if k.RunAsUser != nil {
+			own = append(own, fmt.Sprintf("user %d", k.GetRunAsUser()))
+		}
+		if k.GetRunAsNonRoot() {
+			own = append(own, "never as root")
+		}
+		if k.GetPodPatch() != nil {
+			own = append(own, "pod patch")
+		}
+	}
+	f.add("On Kubernetes", "%s", strings.Join(own, ", "))
+}
+
+func prefixed(what, value string) string {
+	if value == "" {
+		return ""
+	}
+	return what + value
+}
+
+func container(image, pull string, privileged, readOnly bool) string {
+	parts := []string{image}
+	if pull != "" && pull != "missing" {
+		parts = append(parts, "pull "+pull)
+	}
+	if privileged {
+		parts = append(parts, "privileged")
+	}
+	if readOnly {
+		parts = append(parts, "read-only")
+	}
+	return strings.Join(parts, ", ")
+}
+
+func mounts(list []*pacelinev1.MountSpec) string {
+	var parts []string
+	for _, m := range list {
+		part := m.GetVolume() + " at " + m.GetPath()
+		if m.GetReadOnly() {
+			part += " (read-only)"
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func sides(list []*pacelinev1.SideContainerSpec) string {
+	var parts []string
+	for _, s := range list {
+		parts = append(parts, fmt.Sprintf("%s (%s)", s.GetName(), first(
+			container(s.GetImage(), s.GetPull(), s.GetPrivileged(), s.GetReadOnly()), quoted(s.GetCommand()))))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func volumeSource(v *pacelinev1.VolumeSpec) string {
+	switch source := v.GetSource().(type) {
+	case *pacelinev1.VolumeSpec_HostPath:
+		return "host path " + source.HostPath
+	case *pacelinev1.VolumeSpec_Claim:
+		return "claim " + source.Claim
+	case *pacelinev1.VolumeSpec_ConfigMap:
+		return "config map " + source.ConfigMap
+	case *pacelinev1.VolumeSpec_Secret:
+		return "secret " + source.Secret
+	}
+	return "scratch"
 }
 
 func kindLine(job *pacelinev1.Job) string {
