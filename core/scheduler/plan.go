@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/shard"
@@ -416,6 +417,9 @@ func (s *State) planUnitLost(p *planWork, u *placeWork) {
 	if len(u.tried) > 0 {
 		scarcest, never := u.scarcest()
 		r = whyRefused(&scarcest, never && s.triedAll(u))
+		if scarcest.Counts[placement.ReasonConstraint] > 0 {
+			r.Message += s.whyUnable(p.job.spec.Template.Execution)
+		}
 	}
 	r.Instances = u.tasks()
 	if n := len(p.plan.Pending) - 1; n >= 0 && p.plan.Pending[n].Kind == r.Kind && p.plan.Pending[n].Message == r.Message {
@@ -550,6 +554,14 @@ func (d *differ) compare(a, b reflect.Value, field string) {
 	}
 	va, isVector := a.Interface().(resource.Vector)
 	switch {
+	case a.Type() == reflect.TypeFor[*execution.Spec]():
+		d.compare(orZero(a), orZero(b), field)
+	case partOfExecution(a.Type()) && a.Kind() == reflect.Pointer && !a.IsNil() && !b.IsNil():
+		d.compare(a.Elem(), b.Elem(), field)
+	case partOfExecution(a.Type()) && a.Kind() == reflect.Slice && a.Len() == b.Len():
+		for n := range a.Len() {
+			d.compare(a.Index(n), b.Index(n), fmt.Sprintf("%s[%d]", field, n))
+		}
 	case isVector:
 		vb, _ := b.Interface().(resource.Vector)
 		for k := range va {
@@ -559,11 +571,29 @@ func (d *differ) compare(a, b reflect.Value, field string) {
 		}
 	case a.Kind() == reflect.Struct:
 		for n := range a.NumField() {
-			d.compare(a.Field(n), b.Field(n), join(field, fileName(a.Type().Field(n).Name)))
+			name := a.Type().Field(n).Name
+			if name == "Execution" { // its fields stand in the task itself
+				d.compare(a.Field(n), b.Field(n), field)
+				continue
+			}
+			d.compare(a.Field(n), b.Field(n), join(field, fileName(name)))
 		}
 	default:
 		d.add(field, show(a), show(b))
 	}
+}
+
+// orZero is what a pointer points at, or nothing of that kind.
+func orZero(v reflect.Value) reflect.Value {
+	if v.IsNil() {
+		return reflect.Zero(v.Type().Elem())
+	}
+	return v.Elem()
+}
+
+// partOfExecution reports whether a type is a pointer to, or a list of, what core/execution defines.
+func partOfExecution(t reflect.Type) bool {
+	return (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice) && t.Elem().PkgPath() == reflect.TypeFor[execution.Spec]().PkgPath()
 }
 
 // empty reports a list or map without entries: a spec that was stored and read may have nil where another has none.
@@ -591,6 +621,10 @@ func fileName(name string) string {
 		return "task"
 	case "Needs":
 		return "resources"
+	case "Main":
+		return "container"
+	case "Patch":
+		return "pod_patch"
 	}
 	var b strings.Builder
 	for n, r := range name {
@@ -612,6 +646,9 @@ func show(v reflect.Value) string {
 		v = v.Elem()
 	}
 	text := fmt.Sprintf("%v", v.Interface())
+	if raw, is := v.Interface().([]byte); is {
+		text = string(raw)
+	}
 	if len(text) > longest {
 		text = text[:longest] + "..."
 	}

@@ -183,6 +183,21 @@ func FuzzInspect(f *testing.F) {
 	f.Add(archiveOf(tarEntry{"data.json", tar.TypeReg, `{"a": 1e999}`}, tarEntry{".manifest", tar.TypeReg, `{"roots": ["a"]}`}))
 	f.Add(archiveOf(tarEntry{".signatures.json", tar.TypeReg, `{"signatures": ["a.b.c"]}`}))
 	f.Add([]byte{0x1f, 0x8b})
+	examples, err := os.ReadDir(exampleRules)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, e := range examples { // what users really push
+		if !e.IsDir() {
+			continue
+		}
+		archive, err := rego.Pack(os.DirFS(exampleRules + "/" + e.Name()))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(archive)
+		f.Add(archive[:len(archive)/2])
+	}
 	f.Fuzz(func(t *testing.T, archive []byte) {
 		if len(archive) > 64<<10 {
 			return

@@ -1314,33 +1314,37 @@ const file_paceline_v1_admission_service_proto_rawDesc = "" +
 	"\x06denied\x18\x0e \x01(\x04R\x06denied\x12\x16\n" +
 	"\x06warned\x18\x0f \x01(\x04R\x06warned\x12\x18\n" +
 	"\amutated\x18\x10 \x01(\x04R\amutated\x12\x16\n" +
-	"\x06failed\x18\x11 \x01(\x04R\x06failed\"\xd7\x01\n" +
-	"\x11PushBundleRequest\x12<\n" +
-	"\x04name\x18\x01 \x01(\tB(\xbaH%r#\x18?2\x1f^[a-z0-9]([a-z0-9-]*[a-z0-9])?$R\x04name\x12%\n" +
+	"\x06failed\x18\x11 \x01(\x04R\x06failed\"\xdf\x02\n" +
+	"\x11PushBundleRequest\x12\xc3\x01\n" +
+	"\x04name\x18\x01 \x01(\tB\xae\x01\xbaH\xaa\x01\xba\x01\xa2\x01\n" +
+	"\tdns_label\x12dmust be a name of lower-case letters, digits and hyphens that begins and ends with a letter or digit\x1a/this.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')r\x02\x18?R\x04name\x12%\n" +
 	"\aarchive\x18\x02 \x01(\fB\v\xbaH\bz\x06\x10\x01\x18\x80\x800R\aarchive\x122\n" +
 	"\x03use\x18\x03 \x01(\x0e2\x16.paceline.v1.BundleUseB\b\xbaH\x05\x82\x01\x02\x10\x01R\x03use\x12)\n" +
 	"\x10expected_version\x18\x04 \x01(\x04R\x0fexpectedVersion\"Y\n" +
 	"\x12PushBundleResponse\x12+\n" +
 	"\x06bundle\x18\x01 \x01(\v2\x13.paceline.v1.BundleR\x06bundle\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\tR\x06digest\"\xc4\x01\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\"\xa9\x02\n" +
 	"\x10UseBundleRequest\x12\x1d\n" +
-	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12/\n" +
-	"\x06digest\x18\x02 \x01(\tB\x17\xbaH\x14r\x122\x10^[0-9a-f]{0,64}$R\x06digest\x125\n" +
+	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12\x93\x01\n" +
+	"\x06digest\x18\x02 \x01(\tB{\xbaHx\xba\x01u\n" +
+	"\x06digest\x12Imust be the beginning of a digest: up to 64 of the characters 0-9 and a-f\x1a this.matches('^[0-9a-f]{0,64}$')R\x06digest\x125\n" +
 	"\x03use\x18\x03 \x01(\x0e2\x16.paceline.v1.BundleUseB\v\xbaH\b\xc8\x01\x01\x82\x01\x02\x10\x01R\x03use\x12)\n" +
 	"\x10expected_version\x18\x04 \x01(\x04R\x0fexpectedVersion\"@\n" +
 	"\x11UseBundleResponse\x12+\n" +
-	"\x06bundle\x18\x01 \x01(\v2\x13.paceline.v1.BundleR\x06bundle\"\x90\x01\n" +
+	"\x06bundle\x18\x01 \x01(\v2\x13.paceline.v1.BundleR\x06bundle\"\xf5\x01\n" +
 	"\x13RemoveBundleRequest\x12\x1d\n" +
-	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12/\n" +
-	"\x06digest\x18\x02 \x01(\tB\x17\xbaH\x14r\x122\x10^[0-9a-f]{0,64}$R\x06digest\x12)\n" +
+	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12\x93\x01\n" +
+	"\x06digest\x18\x02 \x01(\tB{\xbaHx\xba\x01u\n" +
+	"\x06digest\x12Imust be the beginning of a digest: up to 64 of the characters 0-9 and a-f\x1a this.matches('^[0-9a-f]{0,64}$')R\x06digest\x12)\n" +
 	"\x10expected_version\x18\x03 \x01(\x04R\x0fexpectedVersion\"\x16\n" +
 	"\x14RemoveBundleResponse\"\x14\n" +
 	"\x12ListBundlesRequest\"D\n" +
 	"\x13ListBundlesResponse\x12-\n" +
-	"\abundles\x18\x01 \x03(\v2\x13.paceline.v1.BundleR\abundles\"b\n" +
+	"\abundles\x18\x01 \x03(\v2\x13.paceline.v1.BundleR\abundles\"\xc7\x01\n" +
 	"\x10GetBundleRequest\x12\x1d\n" +
-	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12/\n" +
-	"\x06digest\x18\x02 \x01(\tB\x17\xbaH\x14r\x122\x10^[0-9a-f]{0,64}$R\x06digest\"r\n" +
+	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12\x93\x01\n" +
+	"\x06digest\x18\x02 \x01(\tB{\xbaHx\xba\x01u\n" +
+	"\x06digest\x12Imust be the beginning of a digest: up to 64 of the characters 0-9 and a-f\x1a this.matches('^[0-9a-f]{0,64}$')R\x06digest\"r\n" +
 	"\x11GetBundleResponse\x12+\n" +
 	"\x06bundle\x18\x01 \x01(\v2\x13.paceline.v1.BundleR\x06bundle\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x18\n" +

@@ -1270,12 +1270,16 @@ var File_paceline_v1_job_spec_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_job_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x1apaceline/v1/job_spec.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a paceline/v1/container_spec.proto\x1a paceline/v1/placement_spec.proto\x1a\x1apaceline/v1/resource.proto\"\xb1\x10\n" +
-	"\aJobSpec\x12<\n" +
-	"\x04name\x18\x01 \x01(\tB(\xbaH%r#\x18?2\x1f^[a-z0-9]([a-z0-9-]*[a-z0-9])?$R\x04name\x12M\n" +
-	"\x04pool\x18\x02 \x01(\tB9\xbaH6\xd8\x01\x01r1\x18\x80\x042,^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$R\x04pool\x12\x1e\n" +
-	"\x05owner\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x05owner\x12}\n" +
-	"\x06labels\x18\x04 \x03(\v2 .paceline.v1.JobSpec.LabelsEntryBC\xbaH@\x9a\x01=\x10@\"2r0\x18\x80\x012+^[a-zA-Z0-9]([a-zA-Z0-9._/-]*[a-zA-Z0-9])?$*\x05r\x03(\x80\x02R\x06labels\x120\n" +
+	"\x1apaceline/v1/job_spec.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a paceline/v1/container_spec.proto\x1a paceline/v1/placement_spec.proto\x1a\x1apaceline/v1/resource.proto\"\xd6\x13\n" +
+	"\aJobSpec\x12\xc3\x01\n" +
+	"\x04name\x18\x01 \x01(\tB\xae\x01\xbaH\xaa\x01\xba\x01\xa2\x01\n" +
+	"\tdns_label\x12dmust be a name of lower-case letters, digits and hyphens that begins and ends with a letter or digit\x1a/this.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')r\x02\x18?R\x04name\x12\xe6\x01\n" +
+	"\x04pool\x18\x02 \x01(\tB\xd1\x01\xbaH\xcd\x01\xba\x01\xc1\x01\n" +
+	"\tpool_path\x12vmust be the path of a pool, such as /prod/ads: up to 8 names of lower-case letters, digits and hyphens, each after a /\x1a<this.matches('^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$')\xd8\x01\x01r\x03\x18\x80\x04R\x04pool\x12\x1e\n" +
+	"\x05owner\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x05owner\x12\xff\x01\n" +
+	"\x06labels\x18\x04 \x03(\v2 .paceline.v1.JobSpec.LabelsEntryB\xc4\x01\xbaH\xc0\x01\x9a\x01\xbc\x01\x10@\"\xb0\x01\xba\x01\xa7\x01\n" +
+	"\n" +
+	"label_name\x12\\must be a label of letters, digits and . _ / -, which begins and ends with a letter or digit\x1a;this.matches('^[a-zA-Z0-9]([a-zA-Z0-9._/-]*[a-zA-Z0-9])?$')r\x03\x18\x80\x01*\x05r\x03(\x80\x02R\x06labels\x120\n" +
 	"\bpriority\x18\x05 \x01(\x05B\x14\xbaH\x11\x1a\x0f\x18\xc0\x84=(\xc0\xfb\xc2\xff\xff\xff\xff\xff\xff\x01R\bpriority\x12/\n" +
 	"\tinstances\x18\x06 \x01(\rB\f\xbaH\t*\a\x18\x80\x80\x80\x02(\x01H\x01R\tinstances\x88\x01\x01\x12%\n" +
 	"\vpreemptible\x18\a \x01(\bH\x02R\vpreemptible\x88\x01\x01\x12.\n" +
@@ -1323,10 +1327,12 @@ const file_paceline_v1_job_spec_proto_rawDesc = "" +
 	"\x17gang_spec.groups_unique\x12&two groups must not have the same name\x1a\x1cthis.map(g, g.name).unique()\x92\x01\x03\x10\x80\bR\x06groups\x12\x19\n" +
 	"\bmin_size\x18\x02 \x01(\rR\aminSize\x125\n" +
 	"\btopology\x18\x03 \x01(\v2\x19.paceline.v1.GangTopologyR\btopology:\x8a\x01\xbaH\x86\x01\x1a\x83\x01\n" +
-	"\x12gang_spec.min_size\x12>give each of the groups its own min_size, and none to the gang\x1a-size(this.groups) == 0 || this.min_size == 0u\"\xb4\x01\n" +
-	"\tGangGroup\x12<\n" +
-	"\x04name\x18\x01 \x01(\tB(\xbaH%r#\x18?2\x1f^[a-z0-9]([a-z0-9-]*[a-z0-9])?$R\x04name\x12N\n" +
-	"\tinstances\x18\x02 \x01(\tB0\xbaH-r+\x18\x80 2&^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$R\tinstances\x12\x19\n" +
+	"\x12gang_spec.min_size\x12>give each of the groups its own min_size, and none to the gang\x1a-size(this.groups) == 0 || this.min_size == 0u\"\x95\x03\n" +
+	"\tGangGroup\x12\xc3\x01\n" +
+	"\x04name\x18\x01 \x01(\tB\xae\x01\xbaH\xaa\x01\xba\x01\xa2\x01\n" +
+	"\tdns_label\x12dmust be a name of lower-case letters, digits and hyphens that begins and ends with a letter or digit\x1a/this.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')r\x02\x18?R\x04name\x12\xa6\x01\n" +
+	"\tinstances\x18\x02 \x01(\tB\x87\x01\xbaH\x83\x01\xba\x01{\n" +
+	"\tinstances\x126must be numbers and ranges of instances, such as 0-3,7\x1a6this.matches('^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$')r\x03\x18\x80 R\tinstances\x12\x19\n" +
 	"\bmin_size\x18\x03 \x01(\rR\aminSize\"H\n" +
 	"\fGangTopology\x12\x1c\n" +
 	"\x03key\x18\x01 \x01(\tB\n" +
@@ -1334,17 +1340,20 @@ const file_paceline_v1_job_spec_proto_rawDesc = "" +
 	"\brequired\x18\x02 \x01(\bR\brequired\"\xa5\x01\n" +
 	"\vBackoffSpec\x12N\n" +
 	"\rinitial_delay\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x05*\x00R\finitialDelay\x12F\n" +
-	"\tmax_delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x05*\x00R\bmaxDelay\"\xc3\r\n" +
+	"\tmax_delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x05*\x00R\bmaxDelay\"\xb6\x0f\n" +
 	"\bTaskSpec\x12+\n" +
-	"\acommand\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\x80 \"\x06r\x04(\x80\x80\bR\acommand\x12\xe1\x01\n" +
-	"\x03env\x18\x02 \x03(\v2\x1e.paceline.v1.TaskSpec.EnvEntryB\xae\x01\xbaH\xaa\x01\xba\x01x\n" +
-	"\fenv.reserved\x129variables that start with PACELINE_ are given by Paceline\x1a-this.all(name, !name.startsWith('PACELINE_'))\x9a\x01,\x10\x80\b\"\x1fr\x1d\x18\x80\x022\x18^[A-Za-z_][A-Za-z0-9_]*$*\x06r\x04(\x80\x80\bR\x03env\x128\n" +
+	"\acommand\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\x80 \"\x06r\x04(\x80\x80\bR\acommand\x12\xd1\x02\n" +
+	"\x03env\x18\x02 \x03(\v2\x1e.paceline.v1.TaskSpec.EnvEntryB\x9e\x02\xbaH\x9a\x02\xba\x01x\n" +
+	"\fenv.reserved\x129variables that start with PACELINE_ are given by Paceline\x1a-this.all(name, !name.startsWith('PACELINE_'))\x9a\x01\x9b\x01\x10\x80\b\"\x8d\x01\xba\x01\x84\x01\n" +
+	"\rvariable_name\x12Imust be the name of a variable: letters, digits and _, and no digit first\x1a(this.matches('^[A-Za-z_][A-Za-z0-9_]*$')r\x03\x18\x80\x02*\x06r\x04(\x80\x80\bR\x03env\x128\n" +
 	"\tresources\x18\x03 \x01(\v2\x1a.paceline.v1.TaskResourcesR\tresources\x12;\n" +
 	"\fhealth_check\x18\x04 \x01(\v2\x18.paceline.v1.HealthCheckR\vhealthCheck\x12G\n" +
 	"\n" +
 	"kill_grace\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
-	"\xaa\x01\a\"\x03\b\x90\x1c2\x00R\tkillGrace\x12~\n" +
-	"\x06labels\x18\x06 \x03(\v2!.paceline.v1.TaskSpec.LabelsEntryBC\xbaH@\x9a\x01=\x10@\"2r0\x18\x80\x012+^[a-zA-Z0-9]([a-zA-Z0-9._/-]*[a-zA-Z0-9])?$*\x05r\x03(\x80\x02R\x06labels\x127\n" +
+	"\xaa\x01\a\"\x03\b\x90\x1c2\x00R\tkillGrace\x12\x80\x02\n" +
+	"\x06labels\x18\x06 \x03(\v2!.paceline.v1.TaskSpec.LabelsEntryB\xc4\x01\xbaH\xc0\x01\x9a\x01\xbc\x01\x10@\"\xb0\x01\xba\x01\xa7\x01\n" +
+	"\n" +
+	"label_name\x12\\must be a label of letters, digits and . _ / -, which begins and ends with a letter or digit\x1a;this.matches('^[a-zA-Z0-9]([a-zA-Z0-9._/-]*[a-zA-Z0-9])?$')r\x03\x18\x80\x01*\x05r\x03(\x80\x02R\x06labels\x127\n" +
 	"\n" +
 	"simulation\x18\a \x01(\v2\x17.paceline.v1.SimulationR\n" +
 	"simulation\x128\n" +
@@ -1367,15 +1376,19 @@ const file_paceline_v1_job_spec_proto_rawDesc = "" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xf3\x01\xbaH\xef\x01\x1a\xec\x01\n" +
-	"\x11task_spec.command\x12\x84\x01command is required unless container.image names an image, whose entry point runs then, or simulation says what a simulated run does\x1aPsize(this.command) > 0 || has(this.simulation) || size(this.container.image) > 0\"\xf1\x06\n" +
-	"\bOverride\x12P\n" +
-	"\tinstances\x18\x01 \x01(\tB2\xbaH/r-\x10\x01\x18\x80 2&^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$R\tinstances\x12+\n" +
-	"\acommand\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\x80 \"\x06r\x04(\x80\x80\bR\acommand\x12\xe1\x01\n" +
-	"\x03env\x18\x03 \x03(\v2\x1e.paceline.v1.Override.EnvEntryB\xae\x01\xbaH\xaa\x01\xba\x01x\n" +
-	"\fenv.reserved\x129variables that start with PACELINE_ are given by Paceline\x1a-this.all(name, !name.startsWith('PACELINE_'))\x9a\x01,\x10\x80\b\"\x1fr\x1d\x18\x80\x022\x18^[A-Za-z_][A-Za-z0-9_]*$*\x06r\x04(\x80\x80\bR\x03env\x12\x8e\x02\n" +
+	"\x11task_spec.command\x12\x84\x01command is required unless container.image names an image, whose entry point runs then, or simulation says what a simulated run does\x1aPsize(this.command) > 0 || has(this.simulation) || size(this.container.image) > 0\"\xbd\t\n" +
+	"\bOverride\x12\xa8\x01\n" +
+	"\tinstances\x18\x01 \x01(\tB\x89\x01\xbaH\x85\x01\xba\x01{\n" +
+	"\tinstances\x126must be numbers and ranges of instances, such as 0-3,7\x1a6this.matches('^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$')r\x05\x10\x01\x18\x80 R\tinstances\x12+\n" +
+	"\acommand\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\x80 \"\x06r\x04(\x80\x80\bR\acommand\x12\xd1\x02\n" +
+	"\x03env\x18\x03 \x03(\v2\x1e.paceline.v1.Override.EnvEntryB\x9e\x02\xbaH\x9a\x02\xba\x01x\n" +
+	"\fenv.reserved\x129variables that start with PACELINE_ are given by Paceline\x1a-this.all(name, !name.startsWith('PACELINE_'))\x9a\x01\x9b\x01\x10\x80\b\"\x8d\x01\xba\x01\x84\x01\n" +
+	"\rvariable_name\x12Imust be the name of a variable: letters, digits and _, and no digit first\x1a(this.matches('^[A-Za-z_][A-Za-z0-9_]*$')r\x03\x18\x80\x02*\x06r\x04(\x80\x80\bR\x03env\x12\x8e\x02\n" +
 	"\tresources\x18\x04 \x01(\v2\x17.paceline.v1.QuantitiesB\xd6\x01\xbaH\xd2\x01\xba\x01\xce\x01\n" +
-	"\x12override.gpu_milli\x12fgpu_milli must be below 1000 (a share of one device) or a multiple of 1000 up to 16000 (whole devices)\x1aPthis.gpu_milli < 1000 || (this.gpu_milli % 1000 == 0 && this.gpu_milli <= 16000)R\tresources\x12~\n" +
-	"\x06labels\x18\x05 \x03(\v2!.paceline.v1.Override.LabelsEntryBC\xbaH@\x9a\x01=\x10@\"2r0\x18\x80\x012+^[a-zA-Z0-9]([a-zA-Z0-9._/-]*[a-zA-Z0-9])?$*\x05r\x03(\x80\x02R\x06labels\x1a6\n" +
+	"\x12override.gpu_milli\x12fgpu_milli must be below 1000 (a share of one device) or a multiple of 1000 up to 16000 (whole devices)\x1aPthis.gpu_milli < 1000 || (this.gpu_milli % 1000 == 0 && this.gpu_milli <= 16000)R\tresources\x12\x80\x02\n" +
+	"\x06labels\x18\x05 \x03(\v2!.paceline.v1.Override.LabelsEntryB\xc4\x01\xbaH\xc0\x01\x9a\x01\xbc\x01\x10@\"\xb0\x01\xba\x01\xa7\x01\n" +
+	"\n" +
+	"label_name\x12\\must be a label of letters, digits and . _ / -, which begins and ends with a letter or digit\x1a;this.matches('^[a-zA-Z0-9]([a-zA-Z0-9._/-]*[a-zA-Z0-9])?$')r\x03\x18\x80\x01*\x05r\x03(\x80\x02R\x06labels\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +

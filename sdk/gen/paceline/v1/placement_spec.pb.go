@@ -411,9 +411,10 @@ var File_paceline_v1_placement_spec_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_placement_spec_proto_rawDesc = "" +
 	"\n" +
-	" paceline/v1/placement_spec.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\"\xc5\x04\n" +
-	"\rPlacementSpec\x12J\n" +
-	"\bstrategy\x18\x01 \x01(\tB.\xbaH+r)2'^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$R\bstrategy\x12C\n" +
+	" paceline/v1/placement_spec.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\"\xe4\x05\n" +
+	"\rPlacementSpec\x12\xe8\x01\n" +
+	"\bstrategy\x18\x01 \x01(\tB\xcb\x01\xbaH\xc7\x01\xba\x01\xc3\x01\n" +
+	"\vpolicy_name\x12{must be the name of a policy: up to 63 lower-case letters, digits and hyphens, which begins and ends with a letter or digit\x1a7this.matches('^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$')R\bstrategy\x12C\n" +
 	"\vconstraints\x18\x02 \x03(\v2\x17.paceline.v1.ConstraintB\b\xbaH\x05\x92\x01\x02\x10@R\vconstraints\x12C\n" +
 	"\vpreferences\x18\x03 \x03(\v2\x17.paceline.v1.PreferenceB\b\xbaH\x05\x92\x01\x02\x10@R\vpreferences\x12?\n" +
 	"\n" +

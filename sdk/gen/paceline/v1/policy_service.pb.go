@@ -1686,9 +1686,10 @@ const file_paceline_v1_policy_service_proto_rawDesc = "" +
 	"\x04from\x18\x03 \x01(\x0e2\x18.paceline.v1.PolicyStageR\x04from\x12(\n" +
 	"\x02to\x18\x04 \x01(\x0e2\x18.paceline.v1.PolicyStageR\x02to\x12\x0e\n" +
 	"\x02by\x18\x05 \x01(\tR\x02by\x12\x10\n" +
-	"\x03why\x18\x06 \x01(\tR\x03why\"\xa1\x03\n" +
-	"\x11PushPolicyRequest\x12?\n" +
-	"\x04name\x18\x01 \x01(\tB+\xbaH(r&2$^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$R\x04name\x129\n" +
+	"\x03why\x18\x06 \x01(\tR\x03why\"\xb0\x04\n" +
+	"\x11PushPolicyRequest\x12\xcd\x01\n" +
+	"\x04name\x18\x01 \x01(\tB\xb8\x01\xbaH\xb4\x01\xba\x01\xb0\x01\n" +
+	"\tdns_label\x12mmust be a name of up to 63 lower-case letters, digits and hyphens that begins and ends with a letter or digit\x1a4this.matches('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$')R\x04name\x129\n" +
 	"\x04kind\x18\x02 \x01(\tB%\xbaH\"r R\x00R\x05placeR\apreemptR\x05quotaR\x05routeR\x04kind\x12$\n" +
 	"\x06module\x18\x03 \x01(\fB\f\xbaH\tz\a\x10\x01\x18\x80\x80\xf8\x01R\x06module\x12&\n" +
 	"\tsignature\x18\x04 \x01(\fB\b\xbaH\x05z\x03\x18\x80\bR\tsignature\x12\\\n" +
@@ -1699,10 +1700,11 @@ const file_paceline_v1_policy_service_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Y\n" +
 	"\x12PushPolicyResponse\x12+\n" +
 	"\x06policy\x18\x01 \x01(\v2\x13.paceline.v1.PolicyR\x06policy\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\tR\x06digest\"\xac\x02\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\"\x91\x03\n" +
 	"\x11MovePolicyRequest\x12\x1d\n" +
-	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12/\n" +
-	"\x06digest\x18\x02 \x01(\tB\x17\xbaH\x14r\x122\x10^[0-9a-f]{0,64}$R\x06digest\x12<\n" +
+	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12\x93\x01\n" +
+	"\x06digest\x18\x02 \x01(\tB{\xbaHx\xba\x01u\n" +
+	"\x06digest\x12Imust be the beginning of a digest: up to 64 of the characters 0-9 and a-f\x1a this.matches('^[0-9a-f]{0,64}$')R\x06digest\x12<\n" +
 	"\x05stage\x18\x03 \x01(\x0e2\x18.paceline.v1.PolicyStageB\f\xbaH\t\x82\x01\x06\x18\x02\x18\x03\x18\x04R\x05stage\x12.\n" +
 	"\x05scope\x18\x04 \x01(\v2\x18.paceline.v1.PolicyScopeR\x05scope\x12.\n" +
 	"\x05gates\x18\x05 \x01(\v2\x18.paceline.v1.PolicyGatesR\x05gates\x12)\n" +
@@ -1728,11 +1730,12 @@ const file_paceline_v1_policy_service_proto_rawDesc = "" +
 	"\x13ListPoliciesRequest\"c\n" +
 	"\x14ListPoliciesResponse\x12/\n" +
 	"\bpolicies\x18\x01 \x03(\v2\x13.paceline.v1.PolicyR\bpolicies\x12\x1a\n" +
-	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"z\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\xdf\x01\n" +
 	"\x10GetPolicyRequest\x12\x1d\n" +
 	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12\x16\n" +
-	"\x06module\x18\x02 \x01(\bR\x06module\x12/\n" +
-	"\x06digest\x18\x03 \x01(\tB\x17\xbaH\x14r\x122\x10^[0-9a-f]{0,64}$R\x06digest\"\x8c\x01\n" +
+	"\x06module\x18\x02 \x01(\bR\x06module\x12\x93\x01\n" +
+	"\x06digest\x18\x03 \x01(\tB{\xbaHx\xba\x01u\n" +
+	"\x06digest\x12Imust be the beginning of a digest: up to 64 of the characters 0-9 and a-f\x1a this.matches('^[0-9a-f]{0,64}$')R\x06digest\"\x8c\x01\n" +
 	"\x11GetPolicyResponse\x12+\n" +
 	"\x06policy\x18\x01 \x01(\v2\x13.paceline.v1.PolicyR\x06policy\x12\x16\n" +
 	"\x06module\x18\x02 \x01(\fR\x06module\x12\x16\n" +

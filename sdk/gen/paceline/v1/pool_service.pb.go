@@ -1618,9 +1618,10 @@ var File_paceline_v1_pool_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1epaceline/v1/pool_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\x1a\x19paceline/v1/waiting.proto\"\x9d\x06\n" +
-	"\bPoolSpec\x12J\n" +
-	"\x04path\x18\x01 \x01(\tB6\xbaH3r1\x18\x80\x042,^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$R\x04path\x12,\n" +
+	"\x1epaceline/v1/pool_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\x1a\x19paceline/v1/waiting.proto\"\xd6\b\n" +
+	"\bPoolSpec\x12\xe3\x01\n" +
+	"\x04path\x18\x01 \x01(\tB\xce\x01\xbaH\xca\x01\xba\x01\xc1\x01\n" +
+	"\tpool_path\x12vmust be the path of a pool, such as /prod/ads: up to 8 names of lower-case letters, digits and hyphens, each after a /\x1a<this.matches('^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$')r\x03\x18\x80\x04R\x04path\x12,\n" +
 	"\x04kind\x18\x02 \x01(\tB\x18\xbaH\x15r\x13R\x00R\aelasticR\x06staticR\x04kind\x129\n" +
 	"\vreservation\x18\x03 \x01(\v2\x17.paceline.v1.QuantitiesR\vreservation\x12-\n" +
 	"\x05limit\x18\x04 \x01(\v2\x17.paceline.v1.QuantitiesR\x05limit\x12$\n" +
@@ -1631,8 +1632,9 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"user_limit\x18\b \x01(\v2\x17.paceline.v1.QuantitiesR\tuserLimit\x126\n" +
 	"\x12controller_percent\x18\t \x01(\rB\a\xbaH\x04*\x02\x18dR\x11controllerPercent\x124\n" +
 	"\x11revocable_percent\x18\n" +
-	" \x01(\rB\a\xbaH\x04*\x02\x18dR\x10revocablePercent\x12Y\n" +
-	"\x10placement_policy\x18\v \x01(\tB.\xbaH+r)2'^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$R\x0fplacementPolicy:\xaa\x01\xbaH\xa6\x01\x1a\xa3\x01\n" +
+	" \x01(\rB\a\xbaH\x04*\x02\x18dR\x10revocablePercent\x12\xf7\x01\n" +
+	"\x10placement_policy\x18\v \x01(\tB\xcb\x01\xbaH\xc7\x01\xba\x01\xc3\x01\n" +
+	"\vpolicy_name\x12{must be the name of a policy: up to 63 lower-case letters, digits and hyphens, which begins and ends with a letter or digit\x1a7this.matches('^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$')R\x0fplacementPolicy:\xaa\x01\xbaH\xa6\x01\x1a\xa3\x01\n" +
 	"\x16pool_spec.reserve_rest\x12[reservation must be left out with reserve_rest, which makes it whatever the parent has left\x1a,!this.reserve_rest || !has(this.reservation)B\b\n" +
 	"\x06_share\"\xa8\x03\n" +
 	"\tQueueSpec\x12`\n" +
@@ -1700,11 +1702,12 @@ const file_paceline_v1_pool_service_proto_rawDesc = "" +
 	"\x11ListPoolsResponse\x12'\n" +
 	"\x05pools\x18\x01 \x03(\v2\x11.paceline.v1.PoolR\x05pools\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12!\n" +
-	"\fwatch_cursor\x18\x03 \x01(\tR\vwatchCursor\"\xaf\x01\n" +
+	"\fwatch_cursor\x18\x03 \x01(\tR\vwatchCursor\"\xc9\x02\n" +
 	"\x0fMovePoolRequest\x12\x1e\n" +
 	"\x04pool\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01\x18\x80\x04R\x04pool\x12Q\n" +
-	"\bnew_path\x18\x02 \x01(\tB6\xbaH3r1\x18\x80\x042,^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$R\anewPath\x12)\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x04R\x04pool\x12\xea\x01\n" +
+	"\bnew_path\x18\x02 \x01(\tB\xce\x01\xbaH\xca\x01\xba\x01\xc1\x01\n" +
+	"\tpool_path\x12vmust be the path of a pool, such as /prod/ads: up to 8 names of lower-case letters, digits and hyphens, each after a /\x1a<this.matches('^(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?){1,8}$')r\x03\x18\x80\x04R\anewPath\x12)\n" +
 	"\x10expected_version\x18\x03 \x01(\x04R\x0fexpectedVersion\"9\n" +
 	"\x10MovePoolResponse\x12%\n" +
 	"\x04pool\x18\x01 \x01(\v2\x11.paceline.v1.PoolR\x04pool\"K\n" +

@@ -265,15 +265,16 @@ var File_paceline_v1_resource_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\x1apaceline/v1/resource.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\"\xfa\x03\n" +
+	"\x1apaceline/v1/resource.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\"\x97\x05\n" +
 	"\n" +
 	"Quantities\x120\n" +
 	"\tcpu_milli\x18\x01 \x01(\x03B\x0e\xbaH\v\"\t\x18\x80\x80\x80\x80\x80 (\x00H\x00R\bcpuMilli\x88\x01\x01\x122\n" +
 	"\n" +
 	"memory_mib\x18\x02 \x01(\x03B\x0e\xbaH\v\"\t\x18\x80\x80\x80\x80\x80 (\x00H\x01R\tmemoryMib\x88\x01\x01\x12.\n" +
 	"\bdisk_mib\x18\x03 \x01(\x03B\x0e\xbaH\v\"\t\x18\x80\x80\x80\x80\x80 (\x00H\x02R\adiskMib\x88\x01\x01\x120\n" +
-	"\tgpu_milli\x18\x04 \x01(\x03B\x0e\xbaH\v\"\t\x18\x80\x80\x80\x80\x80 (\x00H\x03R\bgpuMilli\x88\x01\x01\x12\xae\x01\n" +
-	"\bextended\x18\x05 \x03(\v2%.paceline.v1.Quantities.ExtendedEntryBk\xbaHh\x9a\x01e\x10\f\"TrR\x18?2\"^[a-z0-9]([a-z0-9._/-]*[a-z0-9])?$Z\tcpu_milliZ\n" +
+	"\tgpu_milli\x18\x04 \x01(\x03B\x0e\xbaH\v\"\t\x18\x80\x80\x80\x80\x80 (\x00H\x03R\bgpuMilli\x88\x01\x01\x12\xcb\x02\n" +
+	"\bextended\x18\x05 \x03(\v2%.paceline.v1.Quantities.ExtendedEntryB\x87\x02\xbaH\x83\x02\x9a\x01\xff\x01\x10\f\"\xed\x01\xba\x01\xb9\x01\n" +
+	"\rresource_name\x12tmust be the name of a resource: lower-case letters, digits and . _ / -, which begins and ends with a letter or digit\x1a2this.matches('^[a-z0-9]([a-z0-9._/-]*[a-z0-9])?$')r.\x18?Z\tcpu_milliZ\n" +
 	"memory_mibZ\bdisk_mibZ\tgpu_milli*\v\"\t\x18\x80\x80\x80\x80\x80 (\x00R\bextended\x1a;\n" +
 	"\rExtendedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -283,7 +284,7 @@ const file_paceline_v1_resource_proto_rawDesc = "" +
 	"\v_memory_mibB\v\n" +
 	"\t_disk_mibB\f\n" +
 	"\n" +
-	"_gpu_milli\"\x90\x06\n" +
+	"_gpu_milli\"\xad\a\n" +
 	"\rTaskResources\x12+\n" +
 	"\tcpu_milli\x18\x01 \x01(\x03B\x0e\xbaH\v\"\t\x18\x80\x80\x80\x80\x80 (\x00R\bcpuMilli\x12-\n" +
 	"\n" +
@@ -294,14 +295,16 @@ const file_paceline_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"gpu_models\x18\x05 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x10\x18\x01\"\x06r\x04\x10\x01\x18?R\tgpuModels\x12\x96\x01\n" +
 	"\x05ports\x18\x06 \x03(\v2\x11.paceline.v1.PortBm\xbaHj\xba\x01b\n" +
-	"\x1btask_resources.ports_unique\x12%two ports must not have the same name\x1a\x1cthis.map(p, p.name).unique()\x92\x01\x02\x10\x10R\x05ports\x12\xb1\x01\n" +
-	"\bextended\x18\a \x03(\v2(.paceline.v1.TaskResources.ExtendedEntryBk\xbaHh\x9a\x01e\x10\f\"TrR\x18?2\"^[a-z0-9]([a-z0-9._/-]*[a-z0-9])?$Z\tcpu_milliZ\n" +
+	"\x1btask_resources.ports_unique\x12%two ports must not have the same name\x1a\x1cthis.map(p, p.name).unique()\x92\x01\x02\x10\x10R\x05ports\x12\xce\x02\n" +
+	"\bextended\x18\a \x03(\v2(.paceline.v1.TaskResources.ExtendedEntryB\x87\x02\xbaH\x83\x02\x9a\x01\xff\x01\x10\f\"\xed\x01\xba\x01\xb9\x01\n" +
+	"\rresource_name\x12tmust be the name of a resource: lower-case letters, digits and . _ / -, which begins and ends with a letter or digit\x1a2this.matches('^[a-z0-9]([a-z0-9._/-]*[a-z0-9])?$')r.\x18?Z\tcpu_milliZ\n" +
 	"memory_mibZ\bdisk_mibZ\tgpu_milli*\v\"\t\x18\x80\x80\x80\x80\x80 (\x00R\bextended\x1a;\n" +
 	"\rExtendedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"d\n" +
-	"\x04Port\x129\n" +
-	"\x04name\x18\x01 \x01(\tB%\xbaH\"r \x18 2\x1c^[a-z]([a-z0-9-]*[a-z0-9])?$R\x04name\x12!\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x86\x02\n" +
+	"\x04Port\x12\xda\x01\n" +
+	"\x04name\x18\x01 \x01(\tB\xc5\x01\xbaH\xc1\x01\xba\x01\xb9\x01\n" +
+	"\tport_name\x12~must be the name of a port: lower-case letters, digits and hyphens, which begins with a letter and ends with a letter or digit\x1a,this.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$')r\x02\x18 R\x04name\x12!\n" +
 	"\x06number\x18\x02 \x01(\rB\t\xbaH\x06*\x04\x18\xff\xff\x03R\x06numberBCZAgithub.com/paceline-sched/paceline/sdk/gen/paceline/v1;pacelinev1b\x06proto3"
 
 var (
