@@ -81,6 +81,8 @@ var packageRules = []packageRule{
 	{"hostmanagers/mesos/recordings", nil, "data for tests"},
 	{"hostmanagers/mesos/recordio", nil, "framing knows nothing of what is framed"},
 
+	{"hostmanagers/kubernetes/emulator", []string{"hostmanagers/local/runner/...", "hostmanagers/kubernetes/emulator/..."}, "serves an emulated cluster to any client; knows nothing of Paceline"},
+	{"hostmanagers/kubernetes/emulator/cluster", nil, "a state machine knows neither connections nor processes"},
 	{"hostmanagers/kubernetes/emulator/wire", nil, "messages and their forms stand alone"},
 
 	{"policies/signature", nil, "a key signs bytes, whatever they are"},
@@ -140,6 +142,7 @@ var libraries = []library{
 	{"github.com/mesos/mesos-go", []string{"hostmanagers/mesos/..."}, "Mesos is one kind of cluster"},
 	{"github.com/gogo/protobuf", []string{"hostmanagers/mesos/..."}, "comes with mesos-go's messages"},
 	{"k8s.io", []string{"hostmanagers/kubernetes/...", "conformance/..."}, "Kubernetes is one kind of cluster"},
+	{"gopkg.in/evanphx/json-patch.v4", []string{"hostmanagers/kubernetes/..."}, "comes with Kubernetes' patches"},
 	{"sigs.k8s.io", []string{"hostmanagers/kubernetes/...", "conformance/..."}, "comes with Kubernetes' types"},
 	{"github.com/go-zookeeper/zk", []string{"hostmanagers/mesos/master"}, "ZooKeeper says which Mesos master leads, and nothing else"},
 	{"gonum.org/v1/plot", []string{"cmd/paceline/internal/simpack", "cmd/paceline/internal/simrun"}, "plots are drawn by the simulator only"},
