@@ -18,6 +18,7 @@ ROUNDS ?= 20
 CRASHES ?= 200
 SEED ?= 42
 MESOS ?=
+TASKS ?= 10000
 SOAK ?= 10m
 SEEDS ?= 42-51
 ONLY ?= .
@@ -143,6 +144,10 @@ conformance-kubernetes: ## what speaks to Kubernetes against a real control plan
 .PHONY: conformance-mesos
 conformance-mesos: ## hold a Mesos master to what Paceline needs of it (MESOS=http://host:5050; without it an emulated one)
 	@go test -race -count=1 -v -timeout 30m ./conformance/mesos -mesos='$(MESOS)'
+
+.PHONY: faults-mesos
+faults-mesos: ## a cell that is killed and started again, on an emulated Mesos cluster where everything goes wrong (TASKS=10000)
+	@go test -count=1 -v -timeout 2h -run '^TestFaults$$' ./conformance/mesos -tasks='$(TASKS)'
 
 .PHONY: bench
 bench: $(call stamp,benchstat) ## run benchmarks COUNT times, beside their bars (BENCH=regexp PKG=./core/... BASE=old.txt to compare, MILLION=1 for a million tasks)

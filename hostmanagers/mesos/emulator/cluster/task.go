@@ -187,6 +187,7 @@ func (c *Cluster) lose(t *task, state mesos.TaskState, reason mesos.TaskStatus_R
 // restore puts a task back that its agent still has.
 func (c *Cluster) restore(t *task, message string) {
 	if terminal(t.container.state) {
+		c.restoreEnded(t)
 		return
 	}
 	t.freed, t.state = false, t.container.state
@@ -199,6 +200,17 @@ func (c *Cluster) restore(t *task, message string) {
 	}
 	t.status = &status
 	c.say(t.framework, status)
+}
+
+// restoreEnded puts back a task that has ended while the framework has not acknowledged all that its agent has to say of it.
+func (c *Cluster) restoreEnded(t *task) {
+	i := slices.IndexFunc(t.agent.streams, func(u *updates) bool { return u.task == t })
+	if i < 0 {
+		return
+	}
+	t.freed, t.status = true, t.agent.streams[i].queue[0]
+	t.state = t.status.GetState()
+	c.keep(t)
 }
 
 // quit ends a task without a word: its framework is gone.
