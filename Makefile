@@ -162,6 +162,11 @@ bench: $(call stamp,benchstat) ## run benchmarks COUNT times, beside their bars 
 	$(TOOLS)/benchstat $(BASE) $(OUT)/bench/now.txt
 	go run ./conformance/bench/bars <$(OUT)/bench/now.txt
 
+.PHONY: bench-mesos
+bench-mesos: ## 100,000 tasks on 10,000 agents of an emulated Mesos cluster that is a process of its own, through the whole cell and through the driver alone
+	go test -run '^$$' -bench '^BenchmarkMesos' -benchtime 1x -count $(COUNT) -timeout 1h ./conformance/bench
+	go test -run '^$$' -bench . -benchmem ./hostmanagers/mesos/framework
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (default 20s)
 	@git grep -nE --untracked '^func Fuzz[A-Z][A-Za-z0-9_]*\(' -- '*_test.go' |

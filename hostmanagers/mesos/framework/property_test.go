@@ -10,6 +10,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/maintenance"
 	"github.com/mesos/mesos-go/api/v1/lib/master"
+	"github.com/mesos/mesos-go/api/v1/lib/resources"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
 	"pgregory.net/rapid"
 
@@ -222,8 +223,14 @@ func (h *history) failCall() {
 // newMaster is another master that has never heard of anything. The agents come to it one by one, with the tasks that run on them.
 func (h *history) newMaster() {
 	survivors := map[string][]cluster.Survivor{}
+	// The old master tells what it told last, so some of these have ended already, and their room is others'.
+	room := map[string]mesos.Resources{}
+	for _, a := range h.cluster.Agents() {
+		room[a.AgentInfo.ID.Value] = a.TotalResources
+	}
 	for _, t := range h.cluster.Tasks() {
-		if t.GetState() == mesos.TASK_RUNNING {
+		if left := room[t.AgentID.Value]; t.GetState() == mesos.TASK_RUNNING && resources.ContainsAll(left, t.Resources) {
+			room[t.AgentID.Value] = left.Minus(t.Resources...)
 			survivors[t.AgentID.Value] = append(survivors[t.AgentID.Value], cluster.Survivor{
 				FrameworkID: t.FrameworkID.Value, Role: "rec", Info: &mesos.TaskInfo{TaskID: t.TaskID, AgentID: t.AgentID, Resources: t.Resources},
 			})

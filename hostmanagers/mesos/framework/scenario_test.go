@@ -12,6 +12,7 @@ import (
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
+	"github.com/mesos/mesos-go/api/v1/lib/maintenance"
 
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/execution"
@@ -145,6 +146,10 @@ func (s *scenario) do(words []string) {
 	case "host": // host NAME: prints it
 		h, known := s.hosts[args[0]]
 		s.heard = append(s.heard, fmt.Sprintf("%v %s %v %v %t %s", known, h.ID, h.Capacity, h.Ports, h.Ready, h.Message))
+	case "window": // window HOST IN DURATION: it will be unavailable
+		s.announce(args)
+	case "details": // details HOST: prints what people see
+		s.heard = append(s.heard, fmt.Sprint(s.hosts[args[0]].Details))
 	case "lost", "back", "removed", "drained", "gone":
 		s.master(func(c *cluster.Cluster) {
 			id := s.agents[args[0]]
@@ -192,6 +197,29 @@ func (s *scenario) addNamed(name string, words []string) (id string) {
 	}
 	s.master(func(c *cluster.Cluster) { id = c.AddAgent(cluster.Agent{Hostname: name, Resources: resources}) })
 	return id
+}
+
+func (s *scenario) announce(args []string) {
+	in, err := time.ParseDuration(args[1])
+	if err != nil {
+		s.test.Fatal(err)
+	}
+	lasts, err := time.ParseDuration(args[2])
+	if err != nil {
+		s.test.Fatal(err)
+	}
+	ip := "127.0.0.1"
+	s.master(func(c *cluster.Cluster) {
+		refused := c.SetSchedule(&maintenance.Schedule{Windows: []maintenance.Window{{
+			MachineIDs: []mesos.MachineID{{Hostname: &args[0], IP: &ip}},
+			Unavailability: mesos.Unavailability{
+				Start: mesos.TimeInfo{Nanoseconds: s.now.Add(in).UnixNano()}, Duration: &mesos.DurationInfo{Nanoseconds: int64(lasts)},
+			},
+		}}})
+		if refused != nil {
+			s.test.Fatal(refused.Text)
+		}
+	})
 }
 
 func (s *scenario) number(text string) int64 {

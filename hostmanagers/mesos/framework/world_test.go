@@ -379,7 +379,7 @@ func (w *world) answerCensus() {
 			for _, a := range c.Agents() {
 				census.Agents = append(census.Agents, framework.Agent{
 					ID: a.AgentInfo.ID.Value, Hostname: a.AgentInfo.Hostname, Port: a.AgentInfo.GetPort(), Attributes: a.AgentInfo.Attributes,
-					Total: a.TotalResources, Allocated: a.AllocatedResources, Inactive: a.GetDeactivated(),
+					Domain: a.AgentInfo.Domain, Total: a.TotalResources, Allocated: a.AllocatedResources, Inactive: a.GetDeactivated(),
 				})
 			}
 			for _, t := range c.Tasks() {
