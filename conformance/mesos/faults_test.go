@@ -170,7 +170,8 @@ type troubles struct{ kill, cut, newMaster, loseAgent, loseFor time.Duration }
 
 // TestFaults runs a job in a cell that is killed and started again and again, on an emulated cluster whose connections break in the middle of
 // records, which says things twice and late, and refuses acknowledgements; then on one whose masters die and whose agents are lost, too.
-// Every task has to reach its goal. In the first case none may be started twice; in both nothing may be left at the end.
+// Every task has to reach its goal. In the first case none may be started twice; in both nothing may be left at the end. In the second a cell that has just
+// been started may ask a master that is as new, and does not know of an agent that is lost: then its tasks are lost, too, and tried again.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	if *live != "" {
