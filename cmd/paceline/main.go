@@ -15,6 +15,7 @@ import (
 
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/cli"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/config"
+	"github.com/paceline-sched/paceline/cmd/paceline/internal/kubeemu"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/mesosemu"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/policy"
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/replay"
@@ -44,7 +45,7 @@ func run() int {
 		Terminal: term.IsTerminal(int(os.Stdout.Fd())) && term.IsTerminal(int(os.Stderr.Fd())),
 		Servers: append(server.NewCommands(server.Defaults{
 			DataDir: config.DataDir(os.Getenv), Version: buildVersion(), GOGC: os.Getenv("GOGC"),
-		}), mesosemu.NewCommand()),
+		}), mesosemu.NewCommand(), kubeemu.NewCommand()),
 		Rules:       cli.RulesTools{Pack: rules.Pack, Commands: rules.NewCommands()},
 		Policies:    append(policy.NewCommands(buildVersion()), replay.NewCommands(config.DataDir(os.Getenv), time.Now)...),
 		Simulations: []*cobra.Command{simpack.NewCommand(), simrun.NewCommand()},

@@ -7,13 +7,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -31,7 +34,7 @@ var (
 func TestEmulator(t *testing.T) {
 	t.Parallel()
 	e, err := emulator.New(emulator.Config{Cluster: cluster.Config{
-		Behave: func(*corev1.Pod, *corev1.Container) cluster.Behaviour { return cluster.Behaviour{Run: -1} },
+		Behave: cluster.Lasting(-1),
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +73,57 @@ func TestRealServer(t *testing.T) {
 	}
 	t.Cleanup(client.CloseIdleConnections)
 	all(t, kubeapi.Target{Base: config.Host, Client: client, Patience: time.Minute}, *update)
+}
+
+// A client finds what it wants by what a server lists: what the emulator lists, the real server lists alike.
+func TestDiscovery(t *testing.T) {
+	t.Parallel()
+	path := os.Getenv("PACELINE_KUBECONFIG")
+	if path == "" || os.Getenv("PACELINE_CONTROLPLANE") == "" {
+		t.Skip("needs a control plane of its own: make conformance-kubernetes")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := emulator.New(emulator.Config{Cluster: cluster.Config{Behave: cluster.Lasting(-1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ours := httptest.NewServer(e)
+	defer ours.Close()
+	have, want := listed(t, &rest.Config{Host: ours.URL}), listed(t, config)
+	for name, r := range have {
+		theirs, ok := want[name]
+		r.Verbs, theirs.Verbs, theirs.StorageVersionHash = nil, nil, ""
+		if !ok || !reflect.DeepEqual(r, theirs) {
+			t.Errorf("%s is listed as %+v, and by the real server as %+v", name, r, theirs)
+		}
+	}
+	if len(have) < 20 {
+		t.Errorf("only %d resources are listed", len(have))
+	}
+}
+
+func listed(t *testing.T, config *rest.Config) map[string]metav1.APIResource {
+	t.Helper()
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, lists, err := client.ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]metav1.APIResource{}
+	for _, l := range lists {
+		for _, r := range l.APIResources {
+			r.Group, r.Version = "", ""
+			out[l.GroupVersion+"/"+r.Name] = r
+		}
+	}
+	return out
 }
 
 func all(t *testing.T, target kubeapi.Target, record bool) {

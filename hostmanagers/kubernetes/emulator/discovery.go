@@ -102,7 +102,7 @@ func resources(gv schema.GroupVersion) metav1.APIResourceList {
 			Name: r.Resource, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.Kind, Verbs: verbs, ShortNames: r.Short, Categories: r.Categories,
 		})
 		for _, part := range parts(r) {
-			one := metav1.APIResource{Name: r.Resource + "/" + part, Namespaced: r.Namespaced, Kind: r.Kind, Verbs: metav1.Verbs{"get", "patch", "update"}}
+			one := metav1.APIResource{Name: r.Resource + "/" + part, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.Kind, Verbs: metav1.Verbs{"get", "patch", "update"}}
 			switch part {
 			case "binding":
 				one.Kind, one.Verbs = "Binding", metav1.Verbs{"create"}

@@ -29,7 +29,7 @@ const patience = 30 * time.Second
 // node is one with room for a few pods.
 func node(t *testing.T, name string) cluster.NodeConfig {
 	t.Helper()
-	capacity, err := cluster.Quantities(map[corev1.ResourceName]string{"cpu": "4", "memory": "8Gi"})
+	capacity, err := cluster.Quantities(map[string]string{"cpu": "4", "memory": "8Gi"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -421,15 +421,20 @@ func at(t, now time.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second))
 }
 
-// Quantities is a list of resources, written short.
-func Quantities(of map[corev1.ResourceName]string) (corev1.ResourceList, error) {
+// Lasting is how containers behave that run for a time and end well.
+func Lasting(d time.Duration) func(*corev1.Pod, *corev1.Container) Behaviour {
+	return func(*corev1.Pod, *corev1.Container) Behaviour { return Behaviour{Run: d} }
+}
+
+// Quantities is a list of resources by name, written as Kubernetes writes them.
+func Quantities(of map[string]string) (corev1.ResourceList, error) {
 	out := corev1.ResourceList{}
 	for name, text := range of {
 		q, err := resource.ParseQuantity(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %q is no quantity: %w", name, text, err)
 		}
-		out[name] = q
+		out[corev1.ResourceName(name)] = q
 	}
 	return out, nil
 }

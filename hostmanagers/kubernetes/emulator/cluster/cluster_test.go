@@ -28,7 +28,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, behave func(*corev1.Pod, *corev1.Container) cluster.Behaviour) *world {
-	capacity, err := cluster.Quantities(map[corev1.ResourceName]string{"cpu": "4", "memory": "8Gi", "example.org/gpu": "2"})
+	capacity, err := cluster.Quantities(map[string]string{"cpu": "4", "memory": "8Gi", "example.org/gpu": "2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestAKubeletRefusesWhatDoesNotFit(t *testing.T) {
 	w := newWorld(t, always(cluster.Behaviour{Run: -1}))
 	needs := func(name, amount string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
-			list, err := cluster.Quantities(map[corev1.ResourceName]string{corev1.ResourceName(name): amount})
+			list, err := cluster.Quantities(map[string]string{name: amount})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -279,7 +279,7 @@ func TestNodes(t *testing.T) {
 func TestQuotaAndBudget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, always(cluster.Behaviour{Run: -1}))
-	hard, err := cluster.Quantities(map[corev1.ResourceName]string{"pods": "1"})
+	hard, err := cluster.Quantities(map[string]string{"pods": "1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestChangesGiveTheObjects(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		chance := rand.New(rand.NewPCG(seed, 1))
-		capacity, err := cluster.Quantities(map[corev1.ResourceName]string{"cpu": "4"})
+		capacity, err := cluster.Quantities(map[string]string{"cpu": "4"})
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -1,0 +1,147 @@
+// Package kubeemu is the verb "paceline kubernetes-emulator": it serves an emulated Kubernetes cluster until it is told to stop.
+//
+// It owns the flags and the wiring of one emulator. It decides nothing about Kubernetes.
+//
+// Concurrency: one goroutine serves; the command waits for it.
+package kubeemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/emulator"
+	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/emulator/cluster"
+)
+
+// maxNodes bounds the nodes of one emulator.
+const maxNodes = 100_000
+
+type flags struct {
+	listen     string
+	nodes      int
+	cpu        string
+	memory     string
+	gpus       int
+	scheduler  bool
+	kubeconfig string
+	root       string
+	lasting    time.Duration
+}
+
+const help = `Serve an emulated Kubernetes cluster over HTTP: an API server with nodes and their kubelets, for schedulers and controllers under development and for
+tests. It answers as kube-apiserver 1.36 does, as far as recordings of one go, and authenticates nobody: keep it on loopback.
+
+The kubeconfig that it writes is enough for kubectl: get, describe, apply, delete, logs, drain. Containers run as processes of this machine, by their
+command alone: no images or volumes. With --pods-last they are pretended to run for that long.`
+
+// NewCommand returns the verb.
+func NewCommand() *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use:   "kubernetes-emulator",
+		Short: "Serve an emulated Kubernetes cluster",
+		Long:  help,
+		Example: `  paceline kubernetes-emulator --nodes 3 --kubeconfig emulated.yaml
+  paceline kubernetes-emulator --listen 127.0.0.1:6444 --nodes 1000 --pods-last 5s`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.listen, "listen", "127.0.0.1:8001", "address to serve on")
+	fs.IntVar(&f.nodes, "nodes", 2, "how many nodes")
+	fs.StringVar(&f.cpu, "cpu", "8", "processors of a node, as a `quantity` of Kubernetes")
+	fs.StringVar(&f.memory, "memory", "16Gi", "memory of a node, as a `quantity` of Kubernetes")
+	fs.IntVar(&f.gpus, "gpus", 0, "GPUs of a node, called nvidia.com/gpu")
+	fs.BoolVar(&f.scheduler, "scheduler", false, "bind pods that ask for the default scheduler to the first node with room")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to write what kubectl needs to (default one in a temporary directory, removed at the end)")
+	fs.StringVar(&f.root, "root", "", "`directory` of what containers write (default a temporary one, removed at the end)")
+	fs.DurationVar(&f.lasting, "pods-last", -1, "pretend that containers run this long and end well, instead of running them")
+	return cmd
+}
+
+func (f *flags) run(ctx context.Context, out io.Writer) (err error) {
+	nodes, err := f.config()
+	if err != nil {
+		return err
+	}
+	temporary, err := os.MkdirTemp("", "kubernetes-emulator-")
+	if err != nil {
+		return fmt.Errorf("make a directory for the emulator: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
+	cfg := emulator.Config{Cluster: cluster.Config{Nodes: nodes, Scheduler: f.scheduler, Seed: uint64(time.Now().UnixNano())}} //nolint:gosec // a seed
+	var local *emulator.Local
+	if f.lasting >= 0 {
+		cfg.Cluster.Behave = cluster.Lasting(f.lasting)
+	} else {
+		if f.root == "" {
+			f.root = filepath.Join(temporary, "containers")
+		}
+		if local, err = emulator.NewLocal(f.root); err != nil {
+			return err
+		}
+		cfg.Processes = local
+		defer func() { err = errors.Join(err, local.Close()) }()
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return fmt.Errorf("serve on %s: %w", f.listen, err)
+	}
+	if f.kubeconfig == "" {
+		f.kubeconfig = filepath.Join(temporary, "kubeconfig")
+	}
+	if err := os.WriteFile(f.kubeconfig, emulator.Kubeconfig(l.Addr().String()), 0o600); err != nil {
+		_ = l.Close() // nobody was served
+		return fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	e, err := emulator.New(cfg)
+	if err != nil {
+		_ = l.Close() // nobody was served
+		return err
+	}
+	if local != nil {
+		local.Serve(e)
+	}
+	fmt.Fprintf(out, "an emulated Kubernetes cluster of %d nodes serves http://%s; kubectl --kubeconfig %s get nodes\n", f.nodes, l.Addr(), f.kubeconfig)
+	served := make(chan error, 1)
+	go func() { served <- e.Serve(l) }()
+	select {
+	case <-ctx.Done():
+		e.Close()
+		return <-served
+	case err := <-served:
+		e.Close()
+		return err
+	}
+}
+
+// config says what nodes there are.
+func (f *flags) config() ([]cluster.NodeConfig, error) {
+	if f.nodes < 1 || f.nodes > maxNodes {
+		return nil, fmt.Errorf("--nodes is %d: it must be from 1 to %d", f.nodes, maxNodes)
+	}
+	if f.gpus < 0 {
+		return nil, fmt.Errorf("--gpus is %d: it must be 0 or more", f.gpus)
+	}
+	of := map[string]string{"cpu": f.cpu, "memory": f.memory}
+	if f.gpus > 0 {
+		of["nvidia.com/gpu"] = fmt.Sprint(f.gpus)
+	}
+	capacity, err := cluster.Quantities(of)
+	if err != nil {
+		return nil, fmt.Errorf("--cpu or --memory: %w", err)
+	}
+	nodes := make([]cluster.NodeConfig, f.nodes)
+	for n := range nodes {
+		nodes[n] = cluster.NodeConfig{Name: fmt.Sprintf("node-%d", n+1), Capacity: capacity}
+	}
+	return nodes, nil
+}
