@@ -191,19 +191,18 @@ func (m *Machine) pace() {
 
 // giveBackUnwanted declines the offers that came and for which there is neither demand nor a launch.
 func (m *Machine) giveBackUnwanted() {
-	if len(m.returned) == 0 {
+	if m.demand {
+		clear(m.returned) // until there is none
 		return
 	}
 	var unwanted []*offer
-	if !m.demand {
-		for a := range m.returned {
-			if len(a.waiting) == 0 {
-				unwanted = append(unwanted, a.offers...)
-			}
+	for a := range m.returned {
+		if len(a.waiting) == 0 {
+			unwanted = append(unwanted, a.offers...)
+			delete(m.returned, a)
 		}
-		slices.SortFunc(unwanted, func(x, y *offer) int { return cmp.Compare(x.id, y.id) })
 	}
-	clear(m.returned)
+	slices.SortFunc(unwanted, func(x, y *offer) int { return cmp.Compare(x.id, y.id) })
 	m.giveBack(unwanted, m.cfg.DeclineFor)
 }
 

@@ -345,6 +345,17 @@ func (h *history) checkRest() {
 	h.checkCapacity()
 	h.pass(2 * time.Minute)
 	h.checkCapacity()
+	for range 3 { // launches have offers come, and go again
+		l := h.launch(h.someHost(), func(l *driver.Launch) { l.Command = []string{"for", "1h"} })
+		h.pass(3 * time.Second)
+		if s := h.statuses[l.Run]; s.State != workload.RunStarting {
+			h.t.Fatalf("a run on a host with room is %+v", s)
+		}
+	}
+	h.pass(30 * time.Second)
+	if held := len(h.masterOffers()); held != 0 || h.machine.Stats().Offers != 0 {
+		h.t.Fatalf("after launches without demand it holds %d offers, %d by the master's word", h.machine.Stats().Offers, held)
+	}
 }
 
 func (h *history) masterOffers() []mesos.Offer {

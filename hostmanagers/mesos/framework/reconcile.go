@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,6 +27,8 @@ type gathering struct {
 	settled    int64 // when updates with details are not waited for any more; 0: nothing else is
 }
 
+var errReplaced = errors.New("the framework subscribed anew")
+
 // rumourWait is how long the inventory waits for updates about ends that reconciliation told of.
 const rumourWait = int64(1e9)
 
@@ -42,9 +45,11 @@ func (g *gathering) until(now int64) int64 {
 
 // Subscribed begins a subscription. master is the master's own id: another one may not know yet what the one before knew.
 func (m *Machine) Subscribed(now int64, master string, out *Output) {
+	m.lose() // in case that the end of the one before was not told
 	m.begin(now, out)
-	if m.subscribed { // the loss of the one before was not told
-		m.lose()
+	if m.told {
+		m.told = false
+		m.out.News = append(m.out.News, News{Disconnected: errReplaced})
 	}
 	m.subscribed, m.suppressed, m.revive, m.quietAt = true, false, false, 0
 	if master != m.master {
@@ -80,18 +85,20 @@ func (m *Machine) reconcileAll() {
 
 // Lost ends a subscription: its offers are void.
 func (m *Machine) Lost(now int64, reason error, out *Output) {
+	m.lose() // before anything that is due now makes a call
 	m.begin(now, out)
-	if m.subscribed {
-		m.lose()
-		if m.told {
-			m.told = false
-			m.out.News = append(m.out.News, News{Disconnected: reason})
-		}
+	if m.told {
+		m.told = false
+		m.out.News = append(m.out.News, News{Disconnected: reason})
 	}
 	m.end()
 }
 
+// lose forgets what holds for one subscription only.
 func (m *Machine) lose() {
+	if !m.subscribed {
+		return
+	}
 	m.subscribed = false
 	for _, o := range m.offers {
 		o.agent.offers = nil
