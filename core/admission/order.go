@@ -61,20 +61,20 @@ func (e *Entry) rank(order respool.Order) rank {
 		r.band = unknown
 		return r
 	}
-	r.band, r.key = estimated, e.RunTime.Seconds()
+	r.band, r.key = estimated, float64(e.RunTime)
 	if order != respool.OrderShortestFirst {
-		r.key *= e.processors()
+		r.key *= float64(e.milliProcessors()) // the only rounding: equal sizes have equal keys, whatever they are made of
 	}
 	return r
 }
 
-// processors is what the entry's unit takes: GPUs if it needs any, or CPUs. Either counts alike.
-func (e *Entry) processors() float64 {
+// milliProcessors is what the entry's unit takes: GPUs if it needs any, or CPUs. Either counts alike.
+func (e *Entry) milliProcessors() int64 {
 	n := e.Needs[resource.GPU]
 	if n == 0 {
 		n = e.Needs[resource.CPU]
 	}
-	return float64(n) / 1000 * float64(e.unit())
+	return n * int64(e.unit())
 }
 
 // express reports work that may use what the express order keeps free.

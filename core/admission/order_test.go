@@ -65,6 +65,15 @@ func TestOrders(t *testing.T) {
 	}
 }
 
+// TestEqualSizesGoBySubmission has two sizes that are one and the same, though hundredths of a processor cannot be told exactly in binary.
+func TestEqualSizesGoBySubmission(t *testing.T) {
+	q := under(t, respool.QueuePolicy{Order: respool.OrderSmallestFirst},
+		takes(3*time.Minute, tasks(1, needs(5, 0))), takes(time.Minute, gang(3, needs(5, 0))))
+	if got, want := numbers(q), []int{0, 1}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // TestPatience lets entries wait until they go before all of younger age, whatever their size.
 func TestPatience(t *testing.T) {
 	since := func(at time.Duration, e admission.Entry) admission.Entry {
