@@ -49,6 +49,8 @@ type Driver struct {
 	waiters  map[string]chan framework.Feedback // by operation
 	wakeAt   int64
 	unwake   func() bool // takes back the wake-up that is arranged
+	version  string // of the master
+	left     func() // ends all work, once the master has forgotten the framework
 	ended    bool        // no wake-up is arranged any more
 
 	haveCalls, haveNews, haveQuestion, idle chan struct{} // each holds one
@@ -82,6 +84,9 @@ func (d *Driver) Start(ctx context.Context, sink driver.Sink) error {
 	id, err := d.cfg.Identity.Load()
 	d.restarted = err != nil || id != "" // the connection says what is wrong with it
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	d.mu.Lock()
+	d.left = cancel
+	d.mu.Unlock()
 	var group sync.WaitGroup
 	group.Go(func() { d.connect(work) })
 	group.Go(func() { d.send(work) })
@@ -148,7 +153,10 @@ type handler Driver
 
 func (h *handler) Subscribed(_ mesosapi.FrameworkID, info mesosapi.MasterInfo) {
 	d := (*Driver)(h)
-	d.input(func(now int64, out *framework.Output) { d.machine.Subscribed(now, info.ID, out) })
+	d.input(func(now int64, out *framework.Output) {
+		d.version = info.GetVersion()
+		d.machine.Subscribed(now, info.ID, out)
+	})
 	select {
 	case <-d.subscribed:
 	default:
