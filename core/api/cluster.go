@@ -219,20 +219,16 @@ func tellState(out *pacelinev1.Cluster, v *scheduler.ClusterView, c *Connection,
 	}
 }
 
-// capabilities words what a cluster can do.
+// capabilities words what a cluster can do, and what there is to say of it.
 func capabilities(c *driver.Capabilities) []string {
-	word := func(can bool, yes, no string) string {
-		if can {
-			return yes
+	var list []string
+	for _, one := range []struct {
+		can  bool
+		what string
+	}{{c.HealthChecks, "health checks"}, {c.Logs, "logs"}, {c.Isolation, "isolation of CPU and memory"}, {c.VirtualTime, "virtual time"}} {
+		if one.can {
+			list = append(list, one.what)
 		}
-		return no
-	}
-	list := []string{
-		word(c.HealthChecks, "health checks", "no health checks"), word(c.Logs, "logs", "no logs"),
-		word(c.Isolation, "isolation of CPU and memory", "no isolation of CPU and memory"),
-	}
-	if c.VirtualTime {
-		list = append(list, "virtual time")
 	}
 	return append(list, c.Notes...)
 }

@@ -49,8 +49,8 @@ type Driver struct {
 	waiters  map[string]chan framework.Feedback // by operation
 	wakeAt   int64
 	unwake   func() bool // takes back the wake-up that is arranged
-	version  string // of the master
-	left     func() // ends all work, once the master has forgotten the framework
+	version  string      // of the master
+	left     func()      // ends all work, once the master has forgotten the framework
 	ended    bool        // no wake-up is arranged any more
 
 	haveCalls, haveNews, haveQuestion, idle chan struct{} // each holds one

@@ -38,6 +38,8 @@ type options struct {
 const devHelp = `Start everything in this process, without any other dependency: the store, the core, the API, and a cluster of virtual hosts on this
 machine that run real processes. Their resources are this machine's, divided; --local-cpu gives them more or less.
 
+With --mesos-agents a Mesos cluster is emulated beside it, which the cell reaches over HTTP as any other; its tasks end with this process.
+
 On the first start a token is made in the data directory, where commands on this machine look for it. Interrupt it to stop; running
 tasks go on, and the next start takes them up again.`
 
@@ -48,12 +50,14 @@ func newDevCommand(d Defaults) *cobra.Command {
 		Short: "Run a whole cell on this machine",
 		Long:  devHelp,
 		Example: `  paceline dev
-  paceline dev --local-hosts 3 --local-cpu 4000 --simulated-hosts 1000`,
+  paceline dev --local-hosts 3 --local-cpu 4000 --simulated-hosts 1000
+  paceline dev --mesos-agents 3`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, d) },
 	}
 	o.common(cmd, d)
 	o.clusters(cmd, 3)
+	cmd.Flags().IntVar(&o.config.MesosAgents, "mesos-agents", 0, "agents of an emulated Mesos cluster that run real processes, too; 0: none")
 	return cmd
 }
 

@@ -73,6 +73,8 @@ type Config struct {
 
 	Local     LocalConfig
 	Simulated SimulatedConfig
+	// MesosAgents is how many agents an emulated Mesos cluster beside them has, whose tasks are processes of this machine; 0: there is none.
+	MesosAgents int
 
 	Version, Commit string
 	Log             *slog.Logger
@@ -135,6 +137,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%d local hosts are out of range: use 0 to %d", c.Local.Hosts, local.MaxHosts)
 	case c.Simulated.Hosts > 0 && c.Simulated.Inventory != "":
 		return errors.New("simulated hosts are generated or read from an inventory, not both: drop one of the flags")
+	case c.MesosAgents < 0 || c.MesosAgents > maxMesosAgents:
+		return fmt.Errorf("%d agents of an emulated Mesos cluster are out of range: use 0 to %d", c.MesosAgents, maxMesosAgents)
 	case c.DiskReserve < 0:
 		return fmt.Errorf("a disk reserve of %d MiB is negative", c.DiskReserve)
 	}

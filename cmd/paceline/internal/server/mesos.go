@@ -1,15 +1,19 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/members"
+	"github.com/paceline-sched/paceline/cmd/paceline/internal/mesosemu"
 	"github.com/paceline-sched/paceline/core/cluster"
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/telemetry"
@@ -55,6 +59,52 @@ func (c *Config) mesosConfig(m *cluster.Mesos) (mesos.Config, error) {
 		config.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
 	return config, nil
+}
+
+// maxMesosAgents bounds the agents of an emulated cluster: their tasks are processes of this machine.
+const maxMesosAgents = 1000
+
+// agentMemoryMiB is what each of them offers.
+const agentMemoryMiB = 4096
+
+// passing is an identity that ends with the process, as the emulated master that gave it does.
+type passing struct {
+	mu sync.Mutex
+	id string
+}
+
+func (p *passing) Load() (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.id, nil
+}
+
+func (p *passing) Save(id string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.id = id
+	return nil
+}
+
+// emulateMesos serves an emulated Mesos cluster, if there is to be one, until stop is called.
+func (c *Config) emulateMesos(ctx context.Context) (list []members.Member, stop func() error, err error) {
+	if c.MesosAgents == 0 {
+		return nil, func() error { return nil }, nil
+	}
+	url, stop, err := mesosemu.Embed(ctx, mesosemu.Embedded{
+		Agents: c.MesosAgents, CPUs: max(float64(runtime.NumCPU())/float64(c.MesosAgents), 0.5), MemoryMiB: agentMemoryMiB, Root: filepath.Join(c.DataDir, "mesos"),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	config, err := c.mesosConfig(&cluster.Mesos{Masters: []string{url}})
+	if err != nil {
+		return nil, nil, errors.Join(err, stop())
+	}
+	config.Identity, config.Logger = &passing{}, c.Log.With(telemetry.KeyComponent, "mesos", telemetry.KeyCluster, "mesos")
+	return []members.Member{{
+		Name: "mesos", Kind: cluster.KindMesos, Connect: func() (driver.Driver, error) { return mesos.New(config) },
+	}}, stop, nil
 }
 
 func wrongFile(field string, err error) error {

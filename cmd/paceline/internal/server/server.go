@@ -71,6 +71,12 @@ func Run(ctx context.Context, config Config) (err error) {
 	}
 	policies := config.registry(cell, keysOfPolicies, metrics.Trace())
 	defer policies.Close()
+	emulated, stopEmulator, err := config.emulateMesos(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopEmulator()) }()
+	flagged = append(flagged, emulated...)
 	h := &host{cell: cell, policies: policies, decisions: decisions, log: config.Log}
 	clusters := members.New(members.Config{Cell: cell, Flags: flagged, Prepare: config.prepare, Serve: h.serve, Log: config.Log.With(telemetry.KeyComponent, "clusters")})
 	front, err := config.front(api.Parts{Engine: cell, Judge: judge, Policies: policies, Clusters: clusters, Metrics: metrics})
@@ -130,6 +136,9 @@ func (c *Config) roles() []string {
 	}
 	if c.simulates() {
 		roles = append(roles, "simulated")
+	}
+	if c.MesosAgents > 0 {
+		roles = append(roles, "mesos")
 	}
 	return roles
 }

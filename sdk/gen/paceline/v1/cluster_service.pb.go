@@ -334,7 +334,7 @@ type Cluster struct {
 	Used *Quantities `protobuf:"bytes,15,opt,name=used,proto3" json:"used,omitempty"`
 	// Its shards.
 	Shards []*ClusterShard `protobuf:"bytes,16,rep,name=shards,proto3" json:"shards,omitempty"`
-	// What it can do, and what it cannot, in words. Empty until it was connected.
+	// What it can do, and what there is to say of that, in words. Empty until a connection was tried.
 	Capabilities []string `protobuf:"bytes,17,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// What it says of itself, such as who leads it, for people.
 	Details map[string]string `protobuf:"bytes,18,rep,name=details,proto3" json:"details,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
