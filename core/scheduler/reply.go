@@ -348,18 +348,7 @@ func (s *State) forgetHost(h *hostState) {
 		return
 	}
 	if s.now-h.Since >= int64(s.cfg.JobRetention) {
-		for _, j := range s.daemons {
-			s.daemonForget(j, h)
-		}
-		if h.homes == 0 {
-			if h.Draining { // should it come back, it is a host like any other
-				h.Draining = false
-				s.markHost(h)
-			}
-			delete(s.hosts, h.ID)
-			at, _ := slices.BinarySearchFunc(s.hostNames, h, compareHosts)
-			s.hostNames = slices.Delete(s.hostNames, at, at+1)
-			s.dirtyHost(h).gone = true
+		if s.eraseHost(h) {
 			return
 		}
 		h.forgetting = true
@@ -367,6 +356,25 @@ func (s *State) forgetHost(h *hostState) {
 		return
 	}
 	s.remindOfHost(h)
+}
+
+// eraseHost drops a host that left, unless something that is kept names it.
+func (s *State) eraseHost(h *hostState) bool {
+	for _, j := range s.daemons {
+		s.daemonForget(j, h)
+	}
+	if h.homes > 0 {
+		return false
+	}
+	if h.Draining { // should it come back, it is a host like any other
+		h.Draining = false
+		s.markHost(h)
+	}
+	delete(s.hosts, h.ID)
+	at, _ := slices.BinarySearchFunc(s.hostNames, h, compareHosts)
+	s.hostNames = slices.Delete(s.hostNames, at, at+1)
+	s.dirtyHost(h).gone = true
+	return true
 }
 
 func (s *State) daemonForget(j *job, h *hostState) {

@@ -67,7 +67,7 @@ func run(ctx context.Context, binary, examples string) (err error) {
 		err = os.RemoveAll(dir)
 	}()
 	for _, act := range []func(context.Context) error{
-		d.start, d.pools, d.batch, d.service, d.daemon, d.gang, d.policies, d.impossible, d.rules, d.restart, d.tree, d.finish,
+		d.start, d.pools, d.batch, d.service, d.daemon, d.gang, d.mesos, d.policies, d.impossible, d.rules, d.restart, d.tree, d.finish,
 	} {
 		if err := act(ctx); err != nil {
 			return err
@@ -162,7 +162,7 @@ func (d *demo) connect(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	hosts, err := c.Hosts.ListHosts(ctx, connect.NewRequest(&pacelinev1.ListHostsRequest{}))
+	hosts, err := c.Hosts.ListHosts(ctx, connect.NewRequest(&pacelinev1.ListHostsRequest{Cluster: "local"}))
 	if err != nil {
 		return err
 	}

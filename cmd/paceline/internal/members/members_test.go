@@ -350,6 +350,11 @@ func TestRemoving(t *testing.T) {
 		if _, _, err := s.m.Remove(t.Context(), user, "east", 0, false); err != nil {
 			t.Errorf("idle it is not removed: %v", err)
 		}
+		for host := range s.shardsOf() {
+			if strings.HasPrefix(host, "e-") {
+				t.Errorf("host %s of the removed cluster is still known", host)
+			}
+		}
 		s.close()
 		s = open(t, disk, places, flag)
 		settle()
