@@ -37,6 +37,7 @@ var features = []execution.Feature{
 // since. Whatever others use is in none of these. An offer has all of an agent that nobody holds, so each one ends the doubt about what is loose.
 type agent struct {
 	id, name   string
+	port       int32
 	said       []mesos.Attribute
 	attributes map[string]string
 	domain     string
@@ -52,6 +53,7 @@ type agent struct {
 	live    int    // runs on it that were sent and have not ended
 
 	lost     bool // out of contact, as the master says
+	former   bool // its machine registered under another id: the name is that agent's now
 	inactive bool // deactivated by an operator
 	window   window
 	answer   string // to an inverse offer, for people
@@ -141,6 +143,13 @@ func sameAttributes(a *agent, f *facts) bool {
 	return true
 }
 
+// supersede takes its name from an agent whose machine has registered under another id. What ran there is over, or the master says otherwise.
+func (m *Machine) supersede(a *agent) {
+	m.agentFailed(a.id)
+	a.former = true
+	delete(m.names, a.name)
+}
+
 // baptize gives an agent its host's name: that of the machine, and if another agent has that, with the port.
 func (m *Machine) baptize(a *agent, f *facts) {
 	name := f.hostname
@@ -148,8 +157,8 @@ func (m *Machine) baptize(a *agent, f *facts) {
 		name = a.id
 	}
 	if other := m.names[name]; other != nil && other != a {
-		if other.lost && other.live == 0 {
-			m.forgetAgent(other)
+		if other.port == f.port || (other.lost && other.live == 0) {
+			m.supersede(other)
 		} else {
 			name += ":" + strconv.Itoa(int(f.port))
 		}
@@ -157,7 +166,7 @@ func (m *Machine) baptize(a *agent, f *facts) {
 	if m.names[name] != nil {
 		name = a.id
 	}
-	a.name = name
+	a.name, a.port = name, f.port
 	m.names[name] = a
 }
 
@@ -246,8 +255,11 @@ func (m *Machine) tellHosts() {
 		if m.agents[a.id] != a || a.name == "" {
 			continue
 		}
+		if a.former && a.live > 0 {
+			continue
+		}
 		if a.lost && a.live == 0 {
-			if a.listed {
+			if a.listed && !a.former {
 				news.Removed = append(news.Removed, a.name)
 			}
 			m.forgetAgent(a)

@@ -332,7 +332,7 @@ func (m *Machine) count(agents []Agent) {
 		}
 	}
 	for id, a := range m.agents { // those that the master does not have any more
-		if _, ok := listed[id]; !ok && len(a.offers) == 0 && a.live == 0 && a.name != "" {
+		if _, ok := listed[id]; !ok && len(a.offers) == 0 && a.name != "" && !a.lost {
 			m.agentFailed(id)
 		}
 	}

@@ -276,8 +276,8 @@ func (m *Machine) runUpdate(r *run, st *mesos.TaskStatus) {
 	r.heard, r.answered = true, true
 	state, reason := Meaning(st.GetState(), st.Reason)
 	switch {
-	case state.Traits().Terminal && len(st.UUID) == 0 && st.Reason != nil && *st.Reason == mesos.REASON_RECONCILIATION && reason != reasonNotFound:
-		m.hearsay(r, st)
+	case (state == runSucceeded || state == runFailed || state == runKilled) && len(st.UUID) == 0 && st.Reason != nil && *st.Reason == mesos.REASON_RECONCILIATION:
+		m.hearsay(r, st) // its agent will tell it with the details
 	case state.Traits().Terminal:
 		m.over(r, endOf(st, r.kill != nil), st)
 	default:
@@ -345,7 +345,7 @@ func (m *Machine) stillThere(r *run, st *mesos.TaskStatus) bool {
 		m.doubt(r) // of the task that is there already; what it is doing the master will say
 		return true
 	case *st.Reason == mesos.REASON_RECONCILIATION && (st.GetState() == mesos.TASK_UNKNOWN || st.GetState() == mesos.TASK_GONE):
-		if m.met+int64(m.cfg.ReregisterGrace) > m.now && r.survivor() {
+		if m.met+int64(m.cfg.ReregisterGrace) > m.now && r.survivor() && !r.agent.former {
 			return true // its agent may not have registered with this master yet; it is asked again
 		}
 	}
