@@ -198,11 +198,11 @@ func tellState(out *pacelinev1.Cluster, v *scheduler.ClusterView, c *Connection,
 	}
 	out.StateTime = timeToWire(since)
 	switch {
-	case !known:
-		out.State, out.Message = pacelinev1.ClusterState_CLUSTER_STATE_ABANDONED, "no server connects to it; remove it, or name it by the server's flags as before"
 	case ready:
 		out.Attempts, out.NextAttemptTime = 0, nil
 		out.State = pacelinev1.ClusterState_CLUSTER_STATE_CONNECTED
+	case !known:
+		out.State, out.Message = pacelinev1.ClusterState_CLUSTER_STATE_ABANDONED, "no server connects to it; remove it, or name it by the server's flags as before"
 	case c.Error != "" || v.Hosts > 0:
 		out.State = pacelinev1.ClusterState_CLUSTER_STATE_DISCONNECTED
 		if c.Error != "" {
