@@ -14,6 +14,7 @@ import (
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/workload"
 )
 
 // Bounds of what a host shows.
@@ -49,8 +50,8 @@ type agent struct {
 	looseUntil int64            // when loose resources count as others'; 0: not by themselves
 	filtered   int64            // until when our own filter may hold back offers
 
-	waiting []*run // launches, the oldest first
-	live    int    // runs on it that were sent and have not ended
+	waiting []*run                  // launches, the oldest first
+	runs    map[workload.RunID]*run // that were sent and have not ended
 
 	lost     bool // out of contact, as the master says
 	former   bool // its machine registered under another id: the name is that agent's now
@@ -157,7 +158,7 @@ func (m *Machine) baptize(a *agent, f *facts) {
 		name = a.id
 	}
 	if other := m.names[name]; other != nil && other != a {
-		if other.port == f.port || (other.lost && other.live == 0) {
+		if other.port == f.port || (other.lost && len(other.runs) == 0) {
 			m.supersede(other)
 		} else {
 			name += ":" + strconv.Itoa(int(f.port))
@@ -255,10 +256,10 @@ func (m *Machine) tellHosts() {
 		if m.agents[a.id] != a || a.name == "" {
 			continue
 		}
-		if a.former && a.live > 0 {
+		if a.former && len(a.runs) > 0 {
 			continue
 		}
-		if a.lost && a.live == 0 {
+		if a.lost && len(a.runs) == 0 {
 			if a.listed && !a.former {
 				news.Removed = append(news.Removed, a.name)
 			}
@@ -434,8 +435,8 @@ func (m *Machine) details(a *agent) map[string]string {
 	if a.answer != "" {
 		d["inverse_offer"] = a.answer
 	}
-	if a.live > 0 {
-		d["tasks"] = strconv.Itoa(a.live)
+	if len(a.runs) > 0 {
+		d["tasks"] = strconv.Itoa(len(a.runs))
 	}
 	return d
 }
@@ -454,7 +455,7 @@ func (m *Machine) agentFailed(id string) {
 		m.unpark(r)
 		m.finish(r, ending{state: runLost, reason: reasonHostLost, message: "its host left the cluster"})
 	}
-	for _, r := range m.runsOn(a) {
+	for _, r := range a.sortedRuns() {
 		if r.last.State != runUnreachable {
 			m.doubt(r) // what became of it was not said
 		}
@@ -462,19 +463,22 @@ func (m *Machine) agentFailed(id string) {
 	m.touch(a)
 }
 
-// runsOn returns the live runs on an agent, in the order of their ids.
-func (m *Machine) runsOn(a *agent) []*run {
-	if a.live == 0 {
-		return nil
-	}
-	var list []*run
-	for _, r := range m.runs {
-		if r.agent == a && r.phase == sent {
-			list = append(list, r)
-		}
+// sortedRuns returns the live runs on an agent, in the order of their ids.
+func (a *agent) sortedRuns() []*run {
+	list := make([]*run, 0, len(a.runs))
+	for _, r := range a.runs {
+		list = append(list, r)
 	}
 	slices.SortFunc(list, func(x, y *run) int { return strings.Compare(x.task, y.task) })
 	return list
+}
+
+// settle enters a run that was sent.
+func (a *agent) settle(r *run) {
+	if a.runs == nil {
+		a.runs = map[workload.RunID]*run{}
+	}
+	a.runs[r.id] = r
 }
 
 // found says that an agent is in contact after all.

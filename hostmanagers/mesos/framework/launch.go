@@ -232,7 +232,7 @@ func (m *Machine) accept(a *agent, w *working, ready []*run) {
 // nowSent notes that a run is on its way to the master.
 func (m *Machine) nowSent(r *run) {
 	r.phase, r.heard, r.answered = sent, false, false
-	r.agent.live++
+	r.agent.settle(r)
 	r.agent.used = r.agent.used.plus(r.taken)
 	m.hush(r)
 }
@@ -253,12 +253,12 @@ func (m *Machine) stillSilent(r *run) {
 
 // unsend takes a run's room back from the agent.
 func (m *Machine) unsend(r *run) {
-	r.agent.live--
+	delete(r.agent.runs, r.id)
 	r.agent.used = r.agent.used.minus(r.taken)
 	m.loosen(r.agent, r.taken)
 	r.taken = nil
 	m.blur(r.agent)
-	if r.agent.live == 0 && r.agent.lost {
+	if len(r.agent.runs) == 0 && r.agent.lost {
 		m.touch(r.agent)
 	}
 }

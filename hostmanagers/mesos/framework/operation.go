@@ -234,7 +234,7 @@ func (m *Machine) takeInverse(offers []mesos.InverseOffer) {
 	for i := range offers {
 		o := &offers[i]
 		a := m.agents[o.GetAgentID().GetValue()]
-		if a == nil || a.live == 0 {
+		if a == nil || len(a.runs) == 0 {
 			yes.InverseOfferIDs = append(yes.InverseOfferIDs, o.OfferID)
 		} else {
 			no.InverseOfferIDs = append(no.InverseOfferIDs, o.OfferID)
@@ -244,8 +244,8 @@ func (m *Machine) takeInverse(offers []mesos.InverseOffer) {
 		}
 		m.watchWindow(a, windowOf(&o.Unavailability))
 		answer := "accepted: none of its tasks runs there"
-		if a.live > 0 {
-			answer = "declined: " + strconv.Itoa(a.live) + " of its tasks still run there"
+		if len(a.runs) > 0 {
+			answer = "declined: " + strconv.Itoa(len(a.runs)) + " of its tasks still run there"
 		}
 		if answer != a.answer {
 			a.answer = answer

@@ -172,7 +172,7 @@ func (m *Machine) inventory() *driver.Inventory {
 	}
 	slices.SortFunc(agents, func(a, b *agent) int { return strings.Compare(a.name, b.name) })
 	for _, a := range agents {
-		if a.lost && a.live == 0 {
+		if a.lost && len(a.runs) == 0 {
 			m.forgetAgent(a)
 			continue
 		}

@@ -235,7 +235,7 @@ func (m *Machine) stranger(id workload.RunID, st *mesos.TaskStatus) *run {
 		return nil
 	}
 	m.runs[id] = r
-	r.agent.live++
+	r.agent.settle(r)
 	m.weigh(r)
 	r.wanted = asked
 	return r
@@ -291,11 +291,11 @@ func (m *Machine) move(r *run, id string) {
 	if a == nil {
 		return
 	}
-	r.agent.live--
+	delete(r.agent.runs, r.id)
 	r.agent.used = r.agent.used.minus(r.taken)
 	m.touch(r.agent)
 	r.agent = a
-	a.live++
+	a.settle(r)
 	a.used = a.used.plus(r.taken)
 	m.touch(a)
 }
