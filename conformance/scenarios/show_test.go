@@ -215,6 +215,8 @@ func (w *world) showChanges() string {
 			line = "host " + c.Name
 		case scheduler.ChangeJobDeleted:
 			line = "job " + c.Name + " deleted"
+		case scheduler.ChangeCluster, scheduler.ChangeClusterDeleted:
+			line = "cluster " + c.Name + " " + c.Message
 		}
 		if c.Principal != "" {
 			line += " by " + c.Principal

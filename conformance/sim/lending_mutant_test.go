@@ -13,9 +13,9 @@ var lendingMutants = []coreMutant{
 		"core/scheduler/cycle.go", "s.reviewPledges(j)", `if !wrong("room is kept for work that went away") { s.reviewPledges(j) }`,
 	}}},
 	{name: "room that nobody wants is not given back", by: CheckRooms, edits: []edit{{
-		"core/scheduler/pledge.go", "		for _, p := range gone {\n			s.unlist(w, p)\n			w.shard.releases = append(w.shard.releases, p.room.Lease)",
+		"core/scheduler/pledge.go", "		for _, p := range gone {\n			s.unlist(w, p)\n			p.shard.releases = append(p.shard.releases, p.room.Lease)",
 		"		for _, p := range gone {\n			s.unlist(w, p)\n" +
-			`if !wrong("room that nobody wants is not given back") { w.shard.releases = append(w.shard.releases, p.room.Lease) }`,
+			`if !wrong("room that nobody wants is not given back") { p.shard.releases = append(p.shard.releases, p.room.Lease) }`,
 	}}},
 	{name: "pledged room is not booked", by: CheckHosts, edits: []edit{{
 		"core/shard/preempt.go", "m.pledges[out.Lease] = p", `if wrong("pledged room is not booked") && t.booked {
@@ -77,7 +77,7 @@ var mutantSeeds = map[string][]uint64{
 	"others make room at once":                         {21},
 	"the dying count twice":                            {21},
 	"the claim to others' room is not looked at again": {21},
-	"work that may not be preempted goes":              {12},
+	"work that may not be preempted goes":              {51},
 	"gangs go in parts":                                {21},
 	"the rate holds back questions alone":              {30},
 	"nobody makes room":                                {18},

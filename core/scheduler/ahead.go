@@ -557,7 +557,7 @@ func (s *State) yield(w *placeWork) (some bool) {
 			continue
 		}
 		if !slices.ContainsFunc(o.list, func(p *pledge) bool { return p.admitted }) {
-			s.dropPledges(o, true)
+			s.dropPledges(o)
 			some = true
 		}
 	}

@@ -84,6 +84,9 @@ func (s *State) drainHost(caller Caller, cmd DrainHost) (Answer, *Error) {
 		had := available(&h.HostRecord)
 		h.Draining, h.Since = cmd.Draining, s.now
 		s.recount(h, had, available(&h.HostRecord))
+		if h.Draining {
+			s.dropPledgesOn(h.ID)
+		}
 		s.dirtyHost(h).principal = caller.Principal
 		s.markHost(h)
 		s.hostEpoch++

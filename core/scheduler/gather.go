@@ -203,13 +203,16 @@ func (s *State) gathered(g *gather) {
 // heldStill reports whether every lease of a gathering gang may be launched on, as far as the core knows.
 func (s *State) heldStill(g *gather) bool {
 	for n := range g.held {
-		r := &g.held[n]
-		h := s.hosts[r.assignment.Host]
-		if !r.shard.ready || r.shard.epoch != r.epoch || h == nil || h.shard != r.shard || !h.Present || !h.Summary.Ready || h.Draining {
+		if r := &g.held[n]; r.shard.epoch != r.epoch || !r.shard.mayStart(s.hosts[r.assignment.Host]) {
 			return false
 		}
 	}
 	return true
+}
+
+// mayStart reports whether, as far as the core knows, the shard can start something on a host.
+func (sh *shardState) mayStart(h *hostState) bool {
+	return sh.ready && h != nil && h.shard == sh && h.Present && h.Summary.Ready && !h.Draining
 }
 
 // scatter gives all leases of a gathering gang back. It waits, and asks again later, if it is still wanted.

@@ -153,39 +153,74 @@ func (s *State) allQueues() (all []*poolQueue) {
 // keptBy takes a shard's answer to the question for room that is to be kept.
 func (s *State) keptBy(sh *shardState, in *plea, results []shard.PledgeResult) {
 	w := in.work
-	var list []*pledge
-	var awaited []workload.RunID
-	rest := 0
-	for n := range w.parts {
-		part := &w.parts[n]
-		for m := range results[n].Pledges {
-			p := &results[n].Pledges[m]
-			host := s.hosts[p.Host]
-			if m < len(part.instances) && host != nil && host.shard == sh && (w.host == nil || w.host == host) {
-				list = append(list, &pledge{class: part.class, instance: part.instances[m], room: p.Assignment})
-				awaited = append(awaited, p.Victims...)
-			}
-		}
-		rest += len(part.instances)
-	}
-	rest -= len(list)
+	list, awaited, rest := s.roomIn(sh, in, results)
 	if !s.inOneDomain(w, list) {
 		rest = max(rest, 1)
 	}
-	if rest > 0 || s.outlived(w) || !s.wanted(w) || s.queueOfJob(w.job).keeping { // another of the pool asked in the same moment
+	refused := rest > 0 && in.spread == nil
+	if refused || !s.mayBook(in) {
 		for n := range results {
 			sh.takeBack(results[n].Pledges)
 		}
-		if rest > 0 {
+		if refused {
 			s.notHere(sh, in)
 		} else {
 			s.closePlea(in)
+			s.unbook(in)
 		}
 		return
 	}
+	var booked *pledgedWork
+	switch {
+	case in.spread != nil && in.spread.booked != nil:
+		booked = in.spread.booked
+		s.enterPledges(booked, list)
+	case len(list) > 0:
+		booked = s.book(w, list, keepFor)
+		s.startKeeping(w, 1)
+	}
+	if booked != nil {
+		booked.victims = append(booked.victims, awaited...)
+		booked.partial = rest > 0
+	}
+	if rest > 0 {
+		in.spread.booked = booked
+		s.notHere(sh, in)
+		return
+	}
 	s.closePlea(in)
-	s.book(sh, w, list, keepFor).victims = awaited
-	s.startKeeping(w, 1)
+	s.keptReady(booked)
+}
+
+// roomIn is what a shard proposes to keep for the members that have no room yet, whose end is awaited, and how many members are left.
+func (s *State) roomIn(sh *shardState, in *plea, results []shard.PledgeResult) (list []*pledge, awaited []workload.RunID, rest int) {
+	w := in.work
+	for n := range w.parts {
+		homeless := in.homeless(n)
+		rest += len(homeless)
+		for m := range results[n].Pledges {
+			p := &results[n].Pledges[m]
+			host := s.hosts[p.Host]
+			if m < len(homeless) && host != nil && host.shard == sh && (w.host == nil || w.host == host) {
+				list = append(list, &pledge{shard: sh, class: w.parts[n].class, instance: homeless[m], room: p.Assignment})
+				awaited = append(awaited, p.Victims...)
+			} else {
+				sh.takeBack(results[n].Pledges[m : m+1])
+			}
+		}
+	}
+	return list, awaited, rest - len(list)
+}
+
+// mayBook reports whether room is still wanted that is to be kept, and what was kept of it in other shards still is.
+func (s *State) mayBook(in *plea) bool {
+	if s.outlived(in.work) || !s.wanted(in.work) {
+		return false
+	}
+	if in.spread != nil && in.spread.booked != nil {
+		return s.press.works[in.spread.booked.id] != nil
+	}
+	return !s.queueOfJob(in.work.job).keeping // another of the pool asked in the same moment
 }
 
 // startKeeping counts room that is kept, or is kept no more.
@@ -199,9 +234,9 @@ func (s *State) startKeeping(w *placeWork, sign int64) {
 	}
 }
 
-// keptReady has work try for admission at once when all of its kept room is free; what is let go then takes it.
+// keptReady has work try for admission at once when all of its kept room is free and may be used; what is let go then takes it.
 func (s *State) keptReady(w *pledgedWork) {
-	if slices.ContainsFunc(w.list, func(p *pledge) bool { return !p.ready || p.promised }) {
+	if !w.place.wait || w.partial || slices.ContainsFunc(w.list, func(p *pledge) bool { return !p.ready || p.promised || p.admitted || !s.stands(p) }) {
 		return
 	}
 	for _, p := range w.list {
@@ -209,6 +244,16 @@ func (s *State) keptReady(w *pledgedWork) {
 		p.class.promised++
 	}
 	s.touch(w.place.job)
+}
+
+// retryKept looks at kept room again when hosts or shards may have come back to work.
+func (s *State) retryKept() {
+	if s.press.kept == 0 {
+		return
+	}
+	for _, id := range sortedKeys(s.press.works) {
+		s.keptReady(s.press.works[id])
+	}
 }
 
 // whyKept says where room is kept for a class, if it is.

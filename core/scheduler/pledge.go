@@ -17,6 +17,7 @@ type pledgeKey struct {
 // pledge is room on a host that one instance gets when it is free, and the instance is admitted.
 type pledge struct {
 	work     *pledgedWork
+	shard    *shardState
 	class    *jobClass
 	instance uint32 // until it is admitted, any of the class may come in its place, but for a gang's start and a daemon's
 	room     shard.Assignment
@@ -27,14 +28,16 @@ type pledge struct {
 	victimsAt int
 }
 
-// pledgedWork is the pledges of one answer: a gang's start together, loners each by itself.
+// pledgedWork is the pledges of one answer: a gang's start together, loners each by itself. Of room that is kept for a gang over several shards, it is
+// those of all their answers.
 type pledgedWork struct {
 	id    uint64
-	shard *shardState
 	place *placeWork
 	list  []*pledge
 	// victims were ended for it.
 	victims []workload.RunID
+	// partial says that other shards are still asked for the rest.
+	partial bool
 }
 
 // pledged takes the answer to one question.
@@ -114,7 +117,7 @@ func (s *State) answered(sh *shardState, in *plea, results []shard.PledgeResult)
 	}
 	s.lapse(sh, results, list)
 	s.closePlea(in)
-	s.keepPledges(sh, in, list, h)
+	s.keepPledges(in, list, h)
 	h.carryOut()
 	s.refuseRest(in.work, list)
 }
@@ -162,7 +165,9 @@ func (s *State) choose(sh *shardState, h *hearing, in *plea, results []shard.Ple
 				s.noteLapse(p)
 				continue
 			}
-			list = append(list, &pledge{class: part.class, instance: waiting[0], room: p.Assignment, admitted: !in.work.ahead, victimsAt: first})
+			list = append(list, &pledge{
+				shard: sh, class: part.class, instance: waiting[0], room: p.Assignment, admitted: !in.work.ahead, victimsAt: first,
+			})
 			waiting = waiting[1:]
 		}
 		rest += len(waiting)
@@ -279,8 +284,8 @@ func (h *hearing) patience() time.Duration {
 	return longest + pledgePatience
 }
 
-func (s *State) keepPledges(sh *shardState, in *plea, list []*pledge, h *hearing) {
-	w := s.book(sh, in.work, list, h.patience())
+func (s *State) keepPledges(in *plea, list []*pledge, h *hearing) {
+	w := s.book(in.work, list, h.patience())
 	w.victims = h.runs()
 	for _, p := range list {
 		p.class.asking = true
@@ -291,18 +296,24 @@ func (s *State) keepPledges(sh *shardState, in *plea, list []*pledge, h *hearing
 }
 
 // book enters pledges in the books, for a time.
-func (s *State) book(sh *shardState, place *placeWork, list []*pledge, patience time.Duration) *pledgedWork {
-	w := &pledgedWork{id: s.nextBatch, shard: sh, place: place, list: list}
+func (s *State) book(place *placeWork, list []*pledge, patience time.Duration) *pledgedWork {
+	w := &pledgedWork{id: s.nextBatch, place: place}
 	s.nextBatch++
 	s.press.works[w.id] = w
-	s.press.tasks += len(list)
-	for _, p := range list {
-		p.work = w
-		s.press.pledges[pledgeKey{sh.id, p.room.Lease}] = p
-	}
+	s.enterPledges(w, list)
 	place.job.pledged = append(place.job.pledged, w)
 	s.setTimer(timer{at: s.now + int64(patience), kind: timerPledge, batch: w.id})
 	return w
+}
+
+// enterPledges enters pledges under their work.
+func (s *State) enterPledges(w *pledgedWork, list []*pledge) {
+	w.list = append(w.list, list...)
+	s.press.tasks += len(list)
+	for _, p := range list {
+		p.work = w
+		s.press.pledges[pledgeKey{p.shard.id, p.room.Lease}] = p
+	}
 }
 
 // refuseRest refuses the loners for which there was no room to be had.
@@ -342,8 +353,8 @@ func (s *State) pledgesReady(sh *shardState, r *shard.PledgeReady) {
 func (s *State) launchPledges(w *pledgedWork, list []*pledge) {
 	j := w.place.job
 	for _, p := range list {
-		if s.outlived(w.place) || j.tasks[p.instance].state != workload.InstanceAdmitted || s.hosts[p.room.Host] == nil {
-			s.dropSome(w, list, true)
+		if s.outlived(w.place) || j.tasks[p.instance].state != workload.InstanceAdmitted || !s.stands(p) {
+			s.dropSome(w, list)
 			return
 		}
 	}
@@ -357,9 +368,16 @@ func (s *State) launchPledges(w *pledgedWork, list []*pledge) {
 	}
 }
 
+// stands reports whether something may be started in the room of a pledge. Whether a shard is in contact is asked of kept room only: for others
+// people had to go, and a shard that is out of contact may be back when the launch comes.
+func (s *State) stands(p *pledge) bool {
+	h := s.hosts[p.room.Host]
+	return h != nil && h.shard == p.shard && (!p.work.place.wait || p.shard.mayStart(h))
+}
+
 // unlist takes a pledge off the books.
 func (s *State) unlist(w *pledgedWork, p *pledge) {
-	delete(s.press.pledges, pledgeKey{w.shard.id, p.room.Lease})
+	delete(s.press.pledges, pledgeKey{p.shard.id, p.room.Lease})
 	w.list = slices.DeleteFunc(w.list, func(o *pledge) bool { return o == p })
 	s.press.tasks--
 	if p.promised {
@@ -384,18 +402,15 @@ func (s *State) unlist(w *pledgedWork, p *pledge) {
 }
 
 // dropPledges gives pledges up: the work went away, or those who were to make room do not. What still waits is PENDING again.
-func (s *State) dropPledges(w *pledgedWork, release bool) {
-	s.dropSome(w, slices.Clone(w.list), release)
-}
+func (s *State) dropPledges(w *pledgedWork) { s.dropSome(w, slices.Clone(w.list)) }
 
-// dropSome gives up some pledges: all of them where the work starts together.
-func (s *State) dropSome(w *pledgedWork, list []*pledge, release bool) {
+// dropSome gives up some pledges: all of them where the work starts together. A shard that has another epoch by now has dropped them itself, and
+// is told nothing.
+func (s *State) dropSome(w *pledgedWork, list []*pledge) {
 	j := w.place.job
 	for _, p := range list {
 		s.unlist(w, p)
-		if release {
-			w.shard.releases = append(w.shard.releases, p.room.Lease)
-		}
+		p.shard.releases = append(p.shard.releases, p.room.Lease)
 		if p.admitted && s.jobs[j.ID] == j && !s.outlived(w.place) {
 			s.unadmit(j, []uint32{p.instance})
 		}
@@ -416,12 +431,12 @@ func (s *State) reviewPledges(j *job) {
 			return !s.outlived(w.place) && j.tasks[p.instance].state == workload.InstanceAdmitted
 		})
 		if len(gone) > 0 && w.place.together {
-			s.dropPledges(w, true)
+			s.dropPledges(w)
 			continue
 		}
 		for _, p := range gone {
 			s.unlist(w, p)
-			w.shard.releases = append(w.shard.releases, p.room.Lease)
+			p.shard.releases = append(p.shard.releases, p.room.Lease)
 		}
 	}
 }
@@ -437,10 +452,10 @@ func (s *State) pledgeTimedOut(id uint64) {
 			p.class.keepAt = s.now + int64(keepFor)
 		}
 	}
-	s.dropPledges(w, true)
+	s.dropPledges(w)
 }
 
-// dropPledgesOn gives up the pledges on a host that left.
+// dropPledgesOn gives up the pledges on a host that takes nothing any more.
 func (s *State) dropPledgesOn(host workload.HostID) {
 	for _, id := range sortedKeys(s.press.works) {
 		w := s.press.works[id]
@@ -448,6 +463,6 @@ func (s *State) dropPledgesOn(host workload.HostID) {
 		if len(lost) > 0 && w.place.together {
 			lost = slices.Clone(w.list)
 		}
-		s.dropSome(w, lost, true)
+		s.dropSome(w, lost)
 	}
 }

@@ -58,8 +58,9 @@ type pressure struct {
 	known   bool // any holds, for this Step too
 	any     bool // between would have somebody
 
-	kept     int             // works for which room is kept
-	keptRoom resource.Vector // what they need
+	kept      int             // works for which room is kept
+	keptRoom  resource.Vector // what they need
+	spreading *plea           // the one that collects room over several shards
 }
 
 // plea is work for which others may have to make room. It stays ADMITTED meanwhile, or PENDING if it is asked for ahead of its admission.
@@ -68,6 +69,8 @@ type plea struct {
 	claim claim
 	tried []*shardState
 	since int64 // ahead of admission: since when the job was short
+	// spread is set of a plea for room that is kept in several shards.
+	spread *spread
 }
 
 // overtaken reports whether a head got something since it began to ask: what is left of it has not been short for as long, and waits anew.
@@ -232,6 +235,9 @@ func (s *State) plead(in *plea) bool {
 	}
 	s.press.tasks += in.work.tasks()
 	s.press.waiting = append(s.press.waiting, in)
+	if in.spread != nil {
+		s.press.spreading = in
+	}
 	return true
 }
 
@@ -240,7 +246,8 @@ func (s *State) plead(in *plea) bool {
 func (s *State) whomToAsk(in *plea) (best *shardState) {
 	most := int64(-1)
 	for _, sh := range s.shards {
-		if !sh.ready || slices.Contains(in.tried, sh) || !mayUse(in.work.parts[0].class, sh) || (in.work.host != nil && in.work.host.shard != sh) {
+		if !sh.ready || slices.Contains(in.tried, sh) || !mayUse(in.work.parts[0].class, sh) || (in.work.host != nil && in.work.host.shard != sh) ||
+			!in.spread.reaches(sh) {
 			continue
 		}
 		if !in.work.ahead {
@@ -309,8 +316,8 @@ func (s *State) sendQuestion(q *question) {
 			p := &in.work.parts[n]
 			victims, _ := s.victimsOf(in)
 			r := preemption.Request{
-				Class: p.class.class, Count: len(p.instances), Gang: in.work.together, Victims: victims, Unit: uint32(at) + 1, Within: in.work.oneDomain(),
-				Wait: in.work.wait,
+				Class: p.class.class, Count: len(in.homeless(n)), Gang: in.work.together && in.spread == nil, Victims: victims, Unit: uint32(at) + 1,
+				Within: in.work.oneDomain(), Wait: in.work.wait,
 			}
 			if in.work.host != nil {
 				r.Host = in.work.host.ID
@@ -327,16 +334,22 @@ func (s *State) closePlea(in *plea) {
 		in.work.parts[n].class.asking = in.work.wait && in.work.parts[n].class.asking
 	}
 	s.press.tasks -= in.work.tasks()
+	if s.press.spreading == in {
+		s.press.spreading = nil
+	}
 }
 
 // inVain settles work for which nobody makes room: it is refused.
 func (s *State) inVain(in *plea) {
 	w := in.work
+	s.unbook(in)
 	if s.outlived(w) {
 		return
 	}
 	if w.wait {
-		w.parts[0].class.keepAt = s.now + int64(keepPatience)
+		if !s.spreadOut(in) {
+			w.parts[0].class.keepAt = s.now + int64(keepPatience)
+		}
 		return
 	}
 	for n := range w.parts {
@@ -369,11 +382,8 @@ func (s *State) questionTimedOut(id uint64) {
 // notHere goes on with the next shard.
 func (s *State) notHere(sh *shardState, in *plea) {
 	s.closePlea(in)
-	if s.outlived(in.work) {
-		return
-	}
 	in.tried = append(in.tried, sh)
-	if s.plead(in) {
+	if !s.outlived(in.work) && s.goesOn(in) && s.plead(in) {
 		return
 	}
 	s.inVain(in)
@@ -391,8 +401,10 @@ func (s *State) abandonPreemption(sh *shardState, pledges bool) {
 		return
 	}
 	for _, id := range sortedKeys(s.press.works) {
-		if w := s.press.works[id]; w.shard == sh {
-			s.dropPledges(w, false)
+		w := s.press.works[id]
+		lost := slices.DeleteFunc(slices.Clone(w.list), func(p *pledge) bool { return p.shard != sh })
+		if len(lost) > 0 {
+			s.dropPledges(w) // they are one shard's, or stand or fall together
 		}
 	}
 }

@@ -145,6 +145,7 @@ func (s *State) shardStands(sh *shardState, ready bool, message string) {
 func (s *State) shardReady(sh *shardState) {
 	s.shardStands(sh, true, "")
 	s.hostEpoch++
+	s.retryKept()
 	for _, j := range s.order { // kills that were asked for while nobody was there
 		if j == nil || j.byRun[workload.RunKilling] == 0 {
 			continue
@@ -199,6 +200,7 @@ func (s *State) hostsChanged(sh *shardState, r *shard.Hosts) {
 		s.hostGone(sh, id)
 	}
 	s.handOver(sh, moved)
+	s.retryKept()
 	if unnamed != nil {
 		slices.Sort(unnamed)
 		_ = s.nameResources(slices.Compact(unnamed)) // a name too many stays unnamed: its quantity cannot be asked for either
@@ -240,6 +242,9 @@ func (s *State) hostSeen(sh *shardState, summary *shard.HostSummary) {
 	}
 	before := h.HostRecord
 	if h.shard != sh { // first word of it under this assignment
+		if h.shard != nil {
+			s.dropPledgesOn(h.ID)
+		}
 		s.uncount(h)
 		h.shard, h.Shard = sh, string(sh.id)
 		h.Present = false
