@@ -15,7 +15,7 @@ type fgd struct{ lookahead }
 
 // FGD is fragmentation gradient descent over the expected work.
 func FGD() *policy.Program {
-	return program(policy.Info{Name: "fgd"}, &fgd{lookahead{level: fgdLevel, cost: fgdCost}})
+	return program(policy.Info{Name: "fgd", Remember: true}, &fgd{lookahead{level: fgdLevel, cost: fgdCost}})
 }
 
 // fgdLevel is what a growth of fragmentation lacks to a score of 100.

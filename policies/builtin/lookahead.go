@@ -5,17 +5,17 @@ import (
 )
 
 const (
-	// lookaheadMemory bounds the costs that are remembered, over all classes: 8 MiB.
-	lookaheadMemory = 1 << 19
 	// leftoverSteps is how finely leftovers are told apart, and leftoverUnit the thousandths of GPU of a step.
 	leftoverSteps = 1 << 13
 	leftoverUnit  = 8
+	// twins is how many hosts are remembered by what is free on them, for all classes together. It is a power of two.
+	twins = 1 << 12
 )
 
 // lookahead is a policy that places tasks where they spoil the least for the expected work. What spoils is a measure of a host's free room; a task costs by how much that grows.
 //
-// What a task of a class costs on a host is remembered until the host, or the expected work, changes: of some thousand hosts a decision looks at those few that changed since the
-// class was last asked for.
+// The package that it is written against remembers what a task of a class costs on a host until the host, or the expected work, changes: of some thousand hosts a decision looks at those few
+// that changed since the class was last asked for. Hosts that have the same room are looked at once.
 type lookahead struct {
 	outlook outlook
 	far     int64                    // percent of the measure that is residue; the rest is fragmentation
@@ -23,10 +23,9 @@ type lookahead struct {
 	cost    func(level, rest, leftover int64) int64
 
 	before []value // by row: the measure as it is
-	costs  []*classCosts
-	now    *classCosts // of the request that is being served; nil: not remembered
-	asked  uint64
 	twins  []twin
+	now    twin // the host that is being looked at
+	room   room // of it
 }
 
 // value is a number that holds while a row has the stamp.
@@ -35,175 +34,211 @@ type value struct {
 	n     int64
 }
 
-// classCosts is what the tasks of one class cost, by row.
-type classCosts struct {
-	id    uint64
-	asked uint64
-	rows  []value
-}
-
-// twins is how many hosts are remembered by what is free on them, so that a fleet of hosts that are alike is looked at fast the first time. It is a power of two.
-const twins = 256
-
 // twin is what a task of a class costs on every host with this room.
 type twin struct {
 	class  uint64 // 0: none
-	free   [3]int32
-	lanes  [policy.MaxDevices]int16
-	models [policy.MaxDevices]int16
-	cost   int64
+	before [3]int32
+	after  [3]int32                   // the task; of free CPU, memory and disk it is enough to know what the measure tells apart
+	lanes  [policy.MaxDevices]laneKey // ascending among neighbours of one model: which of them has what left does not matter
+
+	level, rest int64
+}
+
+// laneKey is what is left of a device, and its model in the upper half; 0 is none.
+type laneKey uint32
+
+// describe says what tells a host apart for a task.
+func (w *twin) describe(o *outlook, far bool, r *policy.Request, h policy.Host) {
+	*w = twin{class: r.Class()}
+	for k := range w.before {
+		free := int32(h.Free(policy.Kind(k)))
+		w.before[k] = free
+		if !far {
+			w.before[k], w.after[k] = o.rankOf(k, free), o.rankOf(k, free-int32(r.Need(policy.Kind(k))))
+		}
+	}
+	if free := h.DevicesFree(); free != nil {
+		w.sort(free, h.DeviceModels())
+	}
+}
+
+// sort puts devices with something left in order, those of one model that follow each other: of several models the first whole device would be another.
+//
+//go:noinline
+func (w *twin) sort(free, models *[policy.MaxDevices]int16) {
+	n := 0
+	for l, milli := range free {
+		if milli > 0 {
+			w.insert(n, keyOf(milli, models, l))
+			n++
+		}
+	}
+}
+
+func keyOf(milli int16, models *[policy.MaxDevices]int16, l int) laneKey {
+	if models == nil {
+		return laneKey(milli)
+	}
+	return laneKey(milli) | laneKey(uint16(models[l]))<<16
+}
+
+// insert puts a device in its place among n.
+//
+//go:noinline
+func (w *twin) insert(n int, l laneKey) {
+	for ; n > 0 && w.lanes[n-1] > l && w.lanes[n-1]>>16 == l>>16; n-- {
+		w.lanes[n] = w.lanes[n-1]
+	}
+	w.lanes[n] = l
 }
 
 // slot is where a twin is kept.
 func (w *twin) slot() uint64 {
-	const prime = 1099511628211
 	h := w.class
-	for _, free := range w.free {
-		h = (h ^ uint64(uint32(free))) * prime
+	for k := range w.before {
+		h = (h^uint64(uint32(w.before[k])))*hashPrime ^ uint64(uint32(w.after[k]))
 	}
-	for _, milli := range w.lanes {
-		h = (h ^ uint64(uint16(milli))) * prime
-	}
-	return (h >> 32) % twins
+	return hashLanes(h, &w.lanes) >> 32 % twins
 }
 
-// Prepare finds what is remembered for the class of a request.
-func (p *lookahead) Prepare(t *policy.Table, r *policy.Request) {
+const hashPrime = 1099511628211
+
+//go:noinline
+func hashLanes(h uint64, lanes *[policy.MaxDevices]laneKey) uint64 {
+	for i := 0; i < len(lanes) && lanes[i] != 0; i++ {
+		h = (h ^ uint64(lanes[i])) * hashPrime
+	}
+	return h * hashPrime
+}
+
+// alike reports whether two hosts cost the same.
+func (w *twin) alike(v *twin) bool {
+	return w.class == v.class && w.before == v.before && w.after == v.after && w.lanes == v.lanes
+}
+
+// Prepare takes in the expected work.
+func (p *lookahead) Prepare(t *policy.Table, _ *policy.Request) {
 	if len(p.before) < t.Rows() {
 		p.before = make([]value, t.Rows())
 	}
+	if p.twins == nil {
+		p.twins = make([]twin, twins)
+	}
 	if p.outlook.learn(t) {
 		clear(p.before)
-		p.twins = make([]twin, twins)
-		for _, c := range p.costs {
-			clear(c.rows)
-		}
+		clear(p.twins)
 	}
-	p.now = nil
-	if r.Class() == 0 || t.Rows() == 0 || t.Rows() > lookaheadMemory {
-		return
-	}
-	p.asked++
-	for _, c := range p.costs {
-		if c.id == r.Class() {
-			p.now = c
-		}
-	}
-	if p.now == nil {
-		p.now = p.room(t.Rows())
-		p.now.id = r.Class()
-		clear(p.now.rows)
-	}
-	if p.now.asked = p.asked; len(p.now.rows) < t.Rows() {
-		p.now.rows = make([]value, t.Rows())
-	}
-}
-
-// room is a place for one more class, that of the one least lately asked for where memory is short.
-func (p *lookahead) room(rows int) *classCosts {
-	if (len(p.costs)+1)*rows <= lookaheadMemory {
-		c := &classCosts{}
-		p.costs = append(p.costs, c)
-		return c
-	}
-	oldest := p.costs[0]
-	for _, c := range p.costs {
-		if c.asked < oldest.asked {
-			oldest = c
-		}
-	}
-	return oldest
 }
 
 // Costs implements policy.BlockScorer.
 func (p *lookahead) Costs(t *policy.Table, r *policy.Request, rows []int32, costs []int64) {
-	if p.now == nil {
-		for i, row := range rows {
-			costs[i], _ = p.price(r, t.Host(int(row)))
-		}
-		return
-	}
 	for i, row := range rows {
-		known := &p.now.rows[row]
-		if stamp := t.Stamp(int(row)); known.stamp != stamp {
-			known.n, known.stamp = p.costOf(r, t.Host(int(row))), stamp
-		}
-		costs[i] = known.n
+		costs[i] = p.costOf(r, t.Host(int(row)))
 	}
 }
 
 // costOf is the cost of a task on a host, or on one with the same room.
 func (p *lookahead) costOf(r *policy.Request, h policy.Host) int64 {
-	w := twin{class: r.Class(), free: [3]int32{int32(h.Free(policy.CPU)), int32(h.Free(policy.Memory)), int32(h.Free(policy.Disk))}}
+	if r.Class() == 0 {
+		p.price(r, h)
+		return p.cost(p.now.level, p.now.rest, p.leftover(h))
+	}
+	p.now.describe(&p.outlook, p.far > 0, r, h)
+	known := &p.twins[p.now.slot()]
+	if !known.alike(&p.now) {
+		p.price(r, h)
+		*known = p.now
+	}
+	return p.cost(known.level, known.rest, p.leftover(h))
+}
+
+// leftover is what is left over on a host, as so much of a GPU, in steps.
+func (p *lookahead) leftover(h policy.Host) int64 {
+	all := int64(0)
 	if free := h.DevicesFree(); free != nil {
-		w.lanes = *free
+		all = sum(free)
 	}
-	if models := h.DeviceModels(); models != nil {
-		w.models = *models
+	return max(min((all+int64(h.Free(policy.CPU))*p.outlook.perCore/outlookScale)/leftoverUnit, leftoverSteps-1), 0)
+}
+
+//go:noinline
+func sum(free *[policy.MaxDevices]int16) int64 {
+	all := int64(0)
+	for _, milli := range free {
+		all += int64(max(milli, 0))
 	}
-	known := &p.twins[w.slot()]
-	if w.cost = known.cost; w != *known {
-		w.cost, _ = p.price(r, h)
-		*known = w
-	}
-	return w.cost
+	return all
 }
 
 // Devices implements policy.DeviceChooser.
 func (p *lookahead) Devices(r *policy.Request, h policy.Host, _ policy.Devices) policy.Devices {
-	_, devices := p.price(r, h)
-	return devices
+	return p.price(r, h)
 }
 
-// price is the lowest cost of a task on a host and the devices that give it. Of two devices with the same level the one with less left is taken, then the lower.
-func (p *lookahead) price(r *policy.Request, h policy.Host) (cost int64, devices policy.Devices) {
-	x := look(h)
-	leftover := min((x.all+int64(x.free[policy.CPU])*p.outlook.perCore/outlookScale)/leftoverUnit, leftoverSteps-1)
-	before := p.measureNow(h, &x)
+// price finds the devices of a host on which a task costs the least, and notes what is known of that cost. Of two devices with the same level the one with less left is taken, then the lower.
+func (p *lookahead) price(r *policy.Request, h policy.Host) (devices policy.Devices) {
+	x, o, far := &p.room, &p.outlook, p.far > 0
+	x.look(h)
+	o.hold(x, far)
+	before := p.measureNow(h, x)
 	for k := range x.free {
 		x.free[k] -= int32(r.Need(policy.Kind(k)))
 	}
 	n, share := r.Devices()
 	open := h.OpenDevices(r)
-	p.outlook.weigh(&x.free, p.far > 0)
-	if n != 1 || share >= policy.WholeDevice {
-		devices = policy.InOrder(r, open)
-		x.take(devices, int32(share))
-		return p.cost(p.level(p.measure(&x)-before), policy.WholeDevice, max(leftover, 0)), devices
+	o.weigh(&x.free, far)
+	o.settle(far)
+	if n == 1 && share < policy.WholeDevice {
+		return p.choose(x, open, int32(share), before)
 	}
-	level, rest := int64(0), int32(-1)
+	if devices = policy.InOrder(r, open); devices != 0 {
+		x.take(devices, int32(share))
+		o.hold(x, far)
+		o.settle(far)
+	}
+	p.now.level, p.now.rest = p.level(p.measure(x.all, change{})-before), policy.WholeDevice
+	return devices
+}
+
+// choose is the open device of which a share costs the least.
+//
+//go:noinline
+func (p *lookahead) choose(x *room, open policy.Devices, share int32, before int64) (devices policy.Devices) {
+	w, all := &p.now, x.all-int64(share)
+	w.level, w.rest = 0, -1
 	for i := range x.lanes[:x.n] {
-		its := x.lanes[i].devices & open
+		l := &x.lanes[i]
+		its := l.devices & open
 		if its == 0 {
 			continue
 		}
-		was := x.share(i, int32(share))
-		at := p.level(p.measure(&x) - before)
-		x.unshare(i, was, int32(share))
-		if left := was.milli - int32(share); rest < 0 || at < level || at == level && left < rest {
-			level, rest, devices = at, left, 1<<its.Lowest()
+		left := l.milli - share
+		at := p.level(p.measure(all, change{l.milli, left, l.model}) - before)
+		if w.rest < 0 || at < w.level || at == w.level && int64(left) < w.rest {
+			w.level, w.rest, devices = at, int64(left), 1<<its.Lowest()
 		}
 	}
-	return p.cost(level, int64(rest), max(leftover, 0)), devices
+	return devices
 }
 
-// measureNow is the measure of a host as it is, x.
+// measureNow is the measure of a host as it is, x, whose devices are held.
 func (p *lookahead) measureNow(h policy.Host, x *room) int64 {
 	known := &p.before[h.Row()]
 	if stamp := h.Table().Stamp(h.Row()); known.stamp != stamp {
 		p.outlook.weigh(&x.free, p.far > 0)
-		*known = value{stamp, p.measure(x)}
+		p.outlook.settle(p.far > 0)
+		*known = value{stamp, p.measure(x.all, change{})}
 	}
 	return known.n
 }
 
-// measure is that of what is free on a host, in thousandths of a GPU times outlookScale.
-func (p *lookahead) measure(x *room) int64 {
-	if x.all == 0 {
+// measure is that of what is free on the host that is being looked at, after a change, in thousandths of a GPU times outlookScale. all is what is free then of all devices.
+func (p *lookahead) measure(all int64, d change) int64 {
+	switch {
+	case all == 0:
 		return 0
+	case p.far == 0:
+		return p.outlook.fragmentation(all, d)
 	}
-	if p.far == 0 {
-		return p.outlook.fragmentation(x)
-	}
-	return ((100-p.far)*p.outlook.fragmentation(x) + p.far*p.outlook.residue(x)) / 100
+	return ((100-p.far)*p.outlook.fragmentation(all, d) + p.far*p.outlook.residue(all, d)) / 100
 }

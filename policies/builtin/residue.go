@@ -19,7 +19,7 @@ type leastResidue struct {
 
 // LeastResidue places where the least GPU will be left over for the expected work, soon and in the end.
 func LeastResidue() *policy.Program {
-	return program(policy.Info{Name: "least-residue"}, &leastResidue{lookahead{level: residueLevel, cost: residueCost}, 10})
+	return program(policy.Info{Name: "least-residue", Remember: true}, &leastResidue{lookahead{level: residueLevel, cost: residueCost}, 10})
 }
 
 // Start implements policy.Starter.
