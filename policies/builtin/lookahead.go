@@ -66,7 +66,7 @@ func (w *twin) describe(o *outlook, far bool, r *policy.Request, h policy.Host) 
 //
 //go:noinline
 func (w *twin) sort(free, models *[policy.MaxDevices]int16) {
-	n := 0
+	n := uint(0)
 	for l, milli := range free {
 		if milli > 0 {
 			w.insert(n, keyOf(milli, models, l))
@@ -85,11 +85,15 @@ func keyOf(milli int16, models *[policy.MaxDevices]int16, l int) laneKey {
 // insert puts a device in its place among n.
 //
 //go:noinline
-func (w *twin) insert(n int, l laneKey) {
-	for ; n > 0 && w.lanes[n-1] > l && w.lanes[n-1]>>16 == l>>16; n-- {
-		w.lanes[n] = w.lanes[n-1]
+func (w *twin) insert(n uint, l laneKey) {
+	for ; n > 0; n-- {
+		before := w.lanes[(n-1)%policy.MaxDevices] // the remainders spare a check
+		if before <= l || before>>16 != l>>16 {
+			break
+		}
+		w.lanes[n%policy.MaxDevices] = before
 	}
-	w.lanes[n] = l
+	w.lanes[n%policy.MaxDevices] = l
 }
 
 // slot is where a twin is kept.
@@ -158,7 +162,7 @@ func (p *lookahead) leftover(h policy.Host) int64 {
 	if free := h.DevicesFree(); free != nil {
 		all = sum(free)
 	}
-	return max(min((all+int64(h.Free(policy.CPU))*p.outlook.perCore/outlookScale)/leftoverUnit, leftoverSteps-1), 0)
+	return max(min((all+h.Free(policy.CPU)*p.outlook.perCore/outlookScale)/leftoverUnit, leftoverSteps-1), 0)
 }
 
 //go:noinline

@@ -424,7 +424,12 @@ func (o *outlook) fill() {
 	o.used = 0
 	for i := range o.buckets {
 		b := &o.buckets[i]
-		b.used, b.drops = o.usedOf(b, b.shares), drops{}
+		b.drops = drops{}
+		if most := int64(b.shares/b.devices) * b.gpu; most <= b.least {
+			b.used = b.weight * most
+		} else {
+			b.used = o.usedOf(b, b.shares)
+		}
 		o.used += b.used
 	}
 }
