@@ -83,6 +83,7 @@ var packageRules = []packageRule{
 
 	{"hostmanagers/kubernetes/emulator", []string{"hostmanagers/local/runner/...", "hostmanagers/kubernetes/emulator/..."}, "serves an emulated cluster to any client; knows nothing of Paceline"},
 	{"hostmanagers/kubernetes/emulator/cluster", nil, "a state machine knows neither connections nor processes"},
+	{"hostmanagers/kubernetes/mirror", []string{"core/driver", "core/resource", "core/workload"}, "a pure machine between a shard and an API server"},
 	{"hostmanagers/kubernetes/emulator/wire", nil, "messages and their forms stand alone"},
 
 	{"policies/signature", nil, "a key signs bytes, whatever they are"},

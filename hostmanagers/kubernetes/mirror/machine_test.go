@@ -1,0 +1,345 @@
+package mirror_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	paceline "github.com/paceline-sched/paceline/core/resource"
+	"github.com/paceline-sched/paceline/core/workload"
+	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/mirror"
+)
+
+// A run's pod is created, runs, ends, and goes only once the end was acknowledged.
+func TestTheLifeOfARun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.created(1)
+	w.expect(1, workload.RunStarting, 0)
+	p = func() *corev1.Pod { w.statuses = map[uint32][]driver.Status{}; return w.startedFrom(p) }()
+	w.expect(1, workload.RunRunning, 0)
+	if !w.last(1).Healthy {
+		t.Error("a ready container is not healthy")
+	}
+	w.exits(p, 3)
+	w.expect(1, workload.RunFailed, workload.ReasonExited)
+	if s := w.last(1); s.ExitCode != 3 || s.Host != "a" {
+		t.Errorf("the end is %+v", s)
+	}
+	w.none()
+	before := len(w.statuses[1])
+	w.launch(1)
+	w.kill(1, time.Hour)
+	if got := w.statuses[1][before:]; len(got) != 2 || got[0] != got[1] || got[0].State != workload.RunFailed {
+		t.Errorf("a run that is over is answered with %+v", got)
+	}
+	w.acknowledge(1)
+	if c := w.take(); c.Launch != nil || c.UID != string(p.UID) || c.Grace != 0 || c.Namespace != "space" {
+		t.Errorf("an acknowledged end is followed by %+v", c)
+	}
+	w.changed(p) // still there
+	w.do(func(now int64) { w.m.Lost(now, errTest, &w.out) })
+	w.do(func(now int64) { w.m.Connected(now, &w.out) })
+	if runs := w.inventories[1].Runs; len(runs) != 0 || w.lost != 1 {
+		t.Errorf("an acknowledged end is told again: %+v", runs)
+	}
+	w.gone(p)
+	if s := w.m.Stats(); s.Runs != 0 {
+		t.Errorf("what is left is %+v", s)
+	}
+}
+
+func (w *world) startedFrom(p *corev1.Pod) *corev1.Pod {
+	w.t.Helper()
+	p.Status.Phase = corev1.PodRunning
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	w.changed(p)
+	return p
+}
+
+// A kill deletes with grace, a shorter one again, a longer one not; at last the pod is taken away.
+func TestKills(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.started(1)
+	w.changed(p)
+	w.kill(1, 20*time.Second)
+	if c := w.take(); c.Grace != 20 {
+		t.Fatalf("the grace is %d", c.Grace)
+	}
+	w.expect(1, workload.RunKilling, 0)
+	w.kill(1, time.Hour)
+	w.none()
+	w.kill(1, 0)
+	if c := w.take(); c.Grace != 1 {
+		t.Fatalf("the shortest grace is %d", c.Grace)
+	}
+	w.pass(mirrorConfig.KillMargin)
+	w.none()
+	w.pass(time.Second)
+	if c := w.take(); c.Grace != 0 {
+		t.Fatalf("the final grace is %d", c.Grace)
+	}
+	p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error"}}
+	now := metav1.NewTime(time.Unix(0, int64(w.now)))
+	p.DeletionTimestamp = &now
+	w.gone(p)
+	w.expect(1, workload.RunKilled, 0)
+	if s := w.last(1); s.Signal != 9 || s.ExitCode != 0 {
+		t.Errorf("the end is %+v", s)
+	}
+	w.acknowledge(1)
+	w.none()
+	w.kill(2, 0)
+	w.expect(2, workload.RunLost, workload.ReasonNotFound)
+}
+
+// A kill that comes before the pod is there takes effect once it is, or never came about.
+func TestAKillDuringTheCreation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.launch(1)
+	c := w.take()
+	w.kill(1, 5*time.Second)
+	w.none()
+	if w.m.Wanted(c) {
+		t.Error("the creation is still wanted")
+	}
+	record := mirrorConfig.ReadPod(w.pod(c))
+	w.answer(c, mirror.Answer{Pod: &record})
+	if d := w.take(); d.Grace != 5 || d.UID == "" {
+		t.Errorf("the deletion is %+v", d)
+	}
+	w.expect(1, workload.RunKilling, 0)
+
+	w.launch(2)
+	c = w.take()
+	w.kill(2, 0)
+	w.answer(c, mirror.Answer{GivenUp: true})
+	w.none()
+	w.expect(2, workload.RunKilled, 0)
+	w.acknowledge(2)
+	if s := w.m.Stats(); s.Runs != 1 {
+		t.Errorf("what is left is %+v", s)
+	}
+}
+
+// A killed run that had ended by itself before was not killed; one that ended after was, whatever its exit code.
+func TestAKillAndAnEndThatMeet(t *testing.T) {
+	t.Parallel()
+	for after, want := range map[time.Duration]workload.RunState{-2 * time.Second: workload.RunSucceeded, 2 * time.Second: workload.RunKilled} {
+		w := newWorld(t)
+		p := w.started(1)
+		w.changed(p)
+		w.kill(1, 30*time.Second)
+		grace := int64(30)
+		stamp := metav1.NewTime(time.Unix(0, int64(w.now-after)).Add(30 * time.Second))
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &stamp, &grace
+		w.exits(p, 0)
+		if got := w.last(1).State; got != want {
+			t.Errorf("an end %s after the deletion comes to %s, want %s", after, got, want)
+		}
+	}
+}
+
+// What others do to a pod is told as what it is.
+func TestADeletionBySomebodyElse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.started(1)
+	w.changed(p)
+	now := metav1.NewTime(time.Unix(0, int64(w.now)))
+	p.DeletionTimestamp = &now
+	w.changed(p)
+	w.expect(1, workload.RunKilling, 0)
+	w.gone(p)
+	w.expect(1, workload.RunLost, workload.ReasonNotFound)
+}
+
+// A node that is out of contact keeps its runs for a while.
+func TestANodeOutOfContact(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.started(1)
+	w.changed(p)
+	away := aNode("a")
+	away.Status.Conditions[0].Status = corev1.ConditionUnknown
+	w.node(away)
+	w.expect(1, workload.RunUnreachable, workload.ReasonHostUnreachable)
+	if w.hosts["a"].Ready {
+		t.Error("the host is ready")
+	}
+	w.pass(20 * time.Second)
+	w.node(aNode("a"))
+	w.expect(1, workload.RunRunning, 0)
+	w.pass(20 * time.Second)
+	w.expect(1, workload.RunRunning, 0)
+	w.node(away)
+	w.pass(mirrorConfig.UnreachableGrace)
+	w.expect(1, workload.RunLost, workload.ReasonHostUnreachable)
+	if c := w.take(); c.Grace != 0 {
+		t.Errorf("the pod is ended with a grace of %d", c.Grace)
+	}
+}
+
+// A node that goes takes its runs; a launch there finds none.
+func TestANodeThatGoes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.changed(w.started(1))
+	w.do(func(now int64) { w.m.NodeGone(now, "a", &w.out) })
+	w.expect(1, workload.RunLost, workload.ReasonHostLost)
+	if w.take().Launch != nil || len(w.removed) != 1 {
+		t.Errorf("the removed hosts are %v", w.removed)
+	}
+	w.launch(2)
+	w.expect(2, workload.RunLost, workload.ReasonHostLost)
+	w.none()
+}
+
+// After a restart the pods tell which runs there are. A list tells which are gone, but not of what was created since it was asked for.
+func TestListsAfterRestarts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one, two := w.started(1), w.started(2)
+	w.changed(one)
+	w.changed(two)
+
+	next := bareWorld(t)
+	next.uids = w.uids
+	next.pods(one, two)
+	next.nodes(aNode("a"))
+	next.do(func(now int64) { next.m.Connected(now, &next.out) })
+	next.expect(1, workload.RunRunning, 0)
+	next.expect(2, workload.RunRunning, 0)
+	next.m.Listing()
+	three := next.created(3)
+	next.do(func(now int64) { next.m.Pods(now, []mirror.Pod{mirrorConfig.ReadPod(one)}, &next.out) })
+	next.expect(2, workload.RunLost, workload.ReasonNotFound)
+	next.expect(3, workload.RunStarting, 0)
+	next.pods(one)
+	next.expect(3, workload.RunLost, workload.ReasonNotFound)
+	next.gone(three)
+	if err := next.m.Reconcile(int64(next.now), []workload.RunID{run(1), run(9)}, &next.out); err != nil {
+		t.Fatal(err)
+	}
+	next.do(func(int64) {})
+	next.expect(9, workload.RunLost, workload.ReasonNotFound)
+}
+
+// A host is what its node may give, less what others have of it.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	h := w.hosts["a"]
+	if h.Pool != "batch" || h.ID != "uid-a" || !h.Ready || h.Attributes["topology.kubernetes.io/zone"] != "z1" || h.Attributes["can/fly"] != "" {
+		t.Errorf("the host is %+v", h)
+	}
+	for name, want := range map[string]int64{"cpu_milli": 3920, "memory_mib": 8192, "disk_mib": 102400, "gpu_milli": 2000, "example.com/widget": 5} {
+		if h.Capacity[name] != want {
+			t.Errorf("%s is %d, want %d", name, h.Capacity[name], want)
+		}
+	}
+	if len(h.Capacity) != 5 || len(h.Devices) != 2 || h.Devices[0].Model != "H100" {
+		t.Errorf("the host has %v and %v", h.Capacity, h.Devices)
+	}
+	w.changed(w.started(1)) // on the first GPU
+	foreign := w.pod(&mirror.Call{Launch: &driver.Launch{Host: "a"}})
+	foreign.Labels = nil
+	q := resource.MustParse
+	always := corev1.ContainerRestartPolicyAlways
+	requests := func(r corev1.ResourceList) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Requests: r}
+	}
+	foreign.Spec.InitContainers = []corev1.Container{
+		{Resources: requests(corev1.ResourceList{"cpu": q("100m")}), RestartPolicy: &always},
+		{Resources: requests(corev1.ResourceList{"cpu": q("900m")})},
+	}
+	foreign.Spec.Containers = []corev1.Container{{
+		Resources: requests(corev1.ResourceList{"cpu": q("500m"), "memory": q("1Gi"), "nvidia.com/gpu": q("1"), "example.com/widget": q("2")}),
+		Ports:     []corev1.ContainerPort{{HostPort: 100}, {HostPort: 105}},
+	}}
+	foreign.Spec.Overhead = corev1.ResourceList{"memory": q("1")}
+	w.changed(foreign)
+	h = w.hosts["a"]
+	if h.Foreign[paceline.CPU] != 1000 || h.Foreign[paceline.Memory] != 1025 || h.Capacity["example.com/widget"] != 3 {
+		t.Errorf("foreign load is %v, capacity %v", h.Foreign, h.Capacity)
+	}
+	if h.Devices[0].Milli != 1000 || h.Devices[1].Milli != 0 || h.Capacity["gpu_milli"] != 1000 {
+		t.Errorf("the devices are %v", h.Devices)
+	}
+	if want := []driver.PortRange{{First: 101, Last: 104}, {First: 106, Last: 109}}; len(h.Ports) != 2 || h.Ports[0] != want[0] || h.Ports[1] != want[1] {
+		t.Errorf("the ports are %v", h.Ports)
+	}
+	for range 2 {
+		more := w.pod(&mirror.Call{Launch: &driver.Launch{Host: "a"}})
+		more.Labels = nil
+		w.changed(more)
+	}
+	if h = w.hosts["a"]; h.Ready || !strings.Contains(h.Message, "pods") {
+		t.Errorf("a crowded host is %+v", h)
+	}
+	foreign.Status.Phase = corev1.PodSucceeded
+	w.changed(foreign)
+	if h = w.hosts["a"]; !h.Ready || h.Foreign[paceline.CPU] != 0 || len(h.Ports) != 1 || h.Capacity["gpu_milli"] != 2000 {
+		t.Errorf("after the end the host is %+v", h)
+	}
+}
+
+// What keeps a node from taking pods keeps its host from taking runs, and says so.
+func TestNodesThatTakeNothing(t *testing.T) {
+	t.Parallel()
+	taint := func(key string, effect corev1.TaintEffect) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: key, Value: "v", Effect: effect}} }
+	}
+	for name, tc := range map[string]struct {
+		change func(*corev1.Node)
+		why    string
+	}{
+		"healthy":      {func(*corev1.Node) {}, ""},
+		"cordoned":     {func(n *corev1.Node) { n.Spec.Unschedulable = true }, "cordoned"},
+		"tainted":      {taint("x", corev1.TaintEffectNoSchedule), "tainted x=v:NoSchedule"},
+		"evicting":     {taint("x", corev1.TaintEffectNoExecute), "tainted x=v:NoExecute"},
+		"tolerated":    {taint("dedicated", corev1.TaintEffectNoExecute), ""},
+		"only unloved": {taint("x", corev1.TaintEffectPreferNoSchedule), ""},
+		"not ready": {func(n *corev1.Node) {
+			n.Status.Conditions[0].Status, n.Status.Conditions[0].Message = "False", "runtime down"
+		}, "not ready: runtime down"},
+		"silent":  {func(n *corev1.Node) { n.Status.Conditions = nil }, "its kubelet has said nothing yet"},
+		"leaving": {func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }, "it is being deleted"},
+	} {
+		w := newWorld(t)
+		n := aNode("a")
+		tc.change(n)
+		w.node(n)
+		h := w.hosts["a"]
+		if h.Ready != (tc.why == "") || !strings.Contains(h.Message, tc.why) {
+			t.Errorf("%s: ready %v, %q", name, h.Ready, h.Message)
+		}
+		if name == "tolerated" && (h.Attributes["taint/dedicated"] != "v" || h.Details["taints"] == "") {
+			t.Errorf("a tolerated taint is seen as %v and %v", h.Attributes, h.Details)
+		}
+	}
+}
+
+func TestConfigs(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]mirror.Config{
+		"no owner": {}, "a wrong owner": {Owner: "a b"}, "a negative grace": {Owner: "x", KillMargin: -1}, "ports backwards": {Owner: "x", FirstPort: 9, LastPort: 3},
+	} {
+		if _, err := mirror.New(cfg); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}
+
+type testError string
+
+func (e testError) Error() string { return string(e) }
+
+const errTest = testError("the network is down")

@@ -1,0 +1,427 @@
+package mirror
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/workload"
+)
+
+// maxGrace bounds the grace of a kill, so that times stay in 64 bits.
+const maxGrace = 365 * 24 * time.Hour
+
+// phase is where a run stands between its launch and its oblivion.
+type phase uint8
+
+const (
+	creating  phase = iota // its pod was asked for
+	live                   // its pod is there
+	ended                  // it has ended; the shard has not acknowledged that
+	forgotten              // acknowledged; its pod may not be gone yet
+)
+
+// run is a run with its pod.
+type run struct {
+	id        workload.RunID
+	phase     phase
+	host      string
+	namespace string
+	devices   []int
+
+	known   bool // its pod was seen; then key and uid are its own
+	key     Key
+	uid     string
+	listing uint64 // the list of pods that was the newest when the pod became known
+	facts   Facts
+
+	last    driver.Status
+	create  *Call // under way
+	killed  bool
+	grace   int64 // the shortest that was asked for, in seconds
+	doubted bool  // something keeps it from starting, and is waited for
+}
+
+func compareRuns(a, b *run) int {
+	return cmp.Or(
+		workload.ID(a.id.Job).Compare(workload.ID(b.id.Job)), cmp.Compare(a.id.Instance, b.id.Instance),
+		cmp.Compare(a.id.Generation, b.id.Generation), cmp.Compare(a.id.Run, b.id.Run),
+	)
+}
+
+// Launch has pods created. One whose run is known is answered with that run's last status.
+func (m *Machine) Launch(now int64, launches []driver.Launch, namespaceOf func(*driver.Launch) string, out *Output) error {
+	m.begin(now, out)
+	defer m.end()
+	if !m.haveNodes || !m.havePods {
+		return ErrNotConnected
+	}
+	for i := range launches {
+		l := launches[i]
+		if r := m.runs[l.Run]; r != nil && r.phase != forgotten {
+			m.repeat(r)
+			continue
+		}
+		r := &run{id: l.Run, host: l.Host, namespace: namespaceOf(&l), devices: slices.Clone(l.Devices)}
+		m.runs[r.id] = r
+		n := m.node(l.Host)
+		n.runs[r] = struct{}{}
+		m.touch(n)
+		if !n.known {
+			m.lose(r, workload.ReasonHostLost, "the cluster has no such node")
+			continue
+		}
+		r.create = &Call{Run: r.id, Namespace: r.namespace, Launch: &l, GPU: n.GPUName, run: r}
+		m.call(r.create)
+	}
+	return nil
+}
+
+func (m *Machine) call(c *Call) {
+	m.calls++
+	m.out.Calls = append(m.out.Calls, c)
+}
+
+// Wanted reports whether a call is still worth being tried again.
+func (m *Machine) Wanted(c *Call) bool { return c.Launch == nil || !c.given }
+
+// Answer takes in what became of a call.
+func (m *Machine) Answer(now int64, c *Call, a Answer, out *Output) {
+	m.begin(now, out)
+	defer m.end()
+	m.calls--
+	r := c.run
+	if m.runs[r.id] != r {
+		return
+	}
+	if c.Launch == nil {
+		m.deleted(r, c, &a)
+		return
+	}
+	r.create = nil
+	switch {
+	case a.GivenUp:
+		m.vanish(r)
+	case a.Refused != "":
+		m.refused(r, &a)
+	case a.Pod != nil && !r.known: // else the watch was faster, and knows more
+		m.takeOwn(a.Pod)
+		if m.runs[r.id] == r {
+			m.afterCreation(r)
+		}
+	default:
+		m.afterCreation(r)
+	}
+}
+
+// afterCreation ends a pod that nobody wants any more, now that there is one.
+func (m *Machine) afterCreation(r *run) {
+	switch {
+	case r.phase == live && r.killed:
+		m.remove(r, r.grace)
+	case r.phase >= ended && r.known:
+		m.remove(r, 0)
+	}
+}
+
+func (m *Machine) refused(r *run, a *Answer) {
+	switch {
+	case r.phase == forgotten && !r.known:
+		m.forget(r)
+		return
+	case r.phase != creating:
+		return
+	case r.killed:
+		m.conclude(r, Verdict{Meaning: Meaning{State: workload.RunKilled}, Message: "killed before it was started"})
+		return
+	}
+	meaning, ok := Look(FromRefusal, a.Refused)
+	if !ok {
+		meaning = launchFailed
+	}
+	m.conclude(r, Verdict{Meaning: meaning, Message: cut(a.Message)})
+}
+
+// deleted takes in what became of a deletion. That the pod is gone the watch tells, with the last that was known of it.
+func (m *Machine) deleted(r *run, c *Call, a *Answer) {
+	if a.Refused != "" && r.phase < ended && c.Grace > 0 {
+		r.grace = 0 // the next kill is sent, whatever its grace
+	}
+}
+
+// takeOwn takes in a pod of a run.
+func (m *Machine) takeOwn(p *Pod) {
+	r := m.runs[p.Run]
+	if r == nil { // of an earlier process
+		r = &run{id: p.Run, phase: live, host: p.Node, namespace: p.Namespace}
+		m.runs[r.id] = r
+		n := m.node(p.Node)
+		n.runs[r] = struct{}{}
+		m.touch(n)
+	}
+	if r.known && r.key != p.Key {
+		return // an older one of the name, of which no more will be heard
+	}
+	m.identify(r, p)
+	r.facts = p.Facts
+	if r.phase == creating {
+		r.phase = live
+	}
+	m.review(r)
+}
+
+// identify notes which pod a run's is.
+func (m *Machine) identify(r *run, p *Pod) {
+	if r.known {
+		return
+	}
+	r.known, r.key, r.uid, r.namespace, r.listing = true, p.Key, p.UID, p.Namespace, m.listing
+	if r.devices == nil {
+		r.devices = p.Devices
+	}
+}
+
+// review brings a run's status in line with what is known of its pod and its node.
+func (m *Machine) review(r *run) {
+	if r.phase != live || !r.known {
+		return
+	}
+	v := r.facts.Judge(r.killed, false)
+	switch n := m.nodes[r.host]; {
+	case v.State.Traits().Terminal && phaseOver(r.facts.Phase):
+		m.conclude(r, v)
+	case v.State.Traits().Terminal && v.Doubtful:
+		m.doubt(r)
+		m.progress(r, Verdict{Meaning: Meaning{State: workload.RunStarting}, Message: v.Message, At: v.At})
+	case v.State.Traits().Terminal:
+		m.abandon(r, v)
+	case n != nil && n.lostAt != 0:
+		m.progress(r, Verdict{Meaning: Meaning{State: workload.RunUnreachable, Reason: workload.ReasonHostUnreachable}, Message: n.Why})
+	default:
+		if r.killed {
+			v.State, v.Healthy = workload.RunKilling, false
+		}
+		m.progress(r, v)
+	}
+}
+
+// doubt waits whether what keeps a run from starting mends itself.
+func (m *Machine) doubt(r *run) {
+	if r.doubted {
+		return
+	}
+	r.doubted = true
+	m.after(m.cfg.StartGrace, func() {
+		r.doubted = false
+		if m.runs[r.id] != r || r.phase != live {
+			return
+		}
+		if v := r.facts.Judge(r.killed, false); v.Doubtful && v.State.Traits().Terminal {
+			m.abandon(r, v)
+		}
+	})
+}
+
+// abandon ends a run whose pod would stay.
+func (m *Machine) abandon(r *run, v Verdict) {
+	m.conclude(r, v)
+	m.remove(r, 0)
+}
+
+// lose ends a run whose node cannot be asked. Its pod is removed, so that the node ends it should it return.
+func (m *Machine) lose(r *run, reason workload.Reason, message string) {
+	if r.phase >= ended {
+		return
+	}
+	m.conclude(r, Verdict{Meaning: Meaning{State: workload.RunLost, Reason: reason}, Message: message})
+	if r.create != nil {
+		r.create.given = true
+	} else if r.known {
+		m.remove(r, 0)
+	}
+}
+
+// vanish takes in that a run's pod is no more.
+func (m *Machine) vanish(r *run) {
+	switch r.phase {
+	case forgotten:
+		m.forget(r)
+		return
+	case ended:
+	case creating, live:
+		v := r.facts.Judge(r.killed, true)
+		m.conclude(r, v)
+	}
+	r.known = false
+}
+
+// rank orders the states of a life that goes only forward.
+func rank(s workload.RunState) int {
+	switch s {
+	case workload.RunStarting:
+		return 1
+	case workload.RunRunning, workload.RunUnreachable:
+		return 2
+	case workload.RunKilling:
+		return 3
+	default:
+		return 0
+	}
+}
+
+// progress tells that a run lives, if that is news.
+func (m *Machine) progress(r *run, v Verdict) {
+	old := &r.last
+	if old.State != workload.RunUnreachable && rank(v.State) < rank(old.State) {
+		return
+	}
+	if old.State == v.State && old.Healthy == v.Healthy && old.Message == v.Message {
+		return
+	}
+	m.report(r, v)
+}
+
+// conclude ends a run.
+func (m *Machine) conclude(r *run, v Verdict) {
+	r.phase = ended
+	m.report(r, v)
+	m.pending[r.last.Token] = r
+	if n := m.nodes[r.host]; n != nil {
+		delete(n.runs, r)
+		m.touch(n)
+		m.drop(n)
+	}
+}
+
+// report makes a verdict a run's last status, under a new token, and tells it.
+func (m *Machine) report(r *run, v Verdict) {
+	m.token++
+	r.last = driver.Status{
+		Run: r.id, Token: m.token, State: v.State, Reason: v.Reason, Healthy: v.Healthy, ExitCode: v.ExitCode, Signal: v.Signal,
+		Message: v.Message, At: v.At, Host: r.host,
+	}
+	if v.At.IsZero() {
+		r.last.At = time.Unix(0, m.now).UTC()
+	}
+	m.statuses = append(m.statuses, r.last)
+}
+
+// repeat tells what was told last.
+func (m *Machine) repeat(r *run) {
+	if r.last.State != workload.RunNone {
+		m.statuses = append(m.statuses, r.last)
+	}
+}
+
+// unknown answers for a run that the cluster does not know.
+func (m *Machine) unknown(id workload.RunID) {
+	m.statuses = append(m.statuses, driver.Status{
+		Run: id, State: workload.RunLost, Reason: workload.ReasonNotFound, At: time.Unix(0, m.now).UTC(), Message: "the cluster has no pod of this run",
+	})
+}
+
+// remove has a run's pod deleted.
+func (m *Machine) remove(r *run, grace int64) {
+	m.call(&Call{Run: r.id, Namespace: r.namespace, UID: r.uid, Grace: grace, run: r})
+}
+
+// Acknowledge takes in that statuses are durable: only now the ended pods may go.
+func (m *Machine) Acknowledge(now int64, tokens []driver.Token, out *Output) {
+	m.begin(now, out)
+	defer m.end()
+	for _, token := range tokens {
+		r := m.pending[token]
+		if r == nil {
+			continue
+		}
+		delete(m.pending, token)
+		r.phase = forgotten
+		if r.known {
+			m.remove(r, 0)
+		} else if r.create == nil {
+			m.forget(r)
+		}
+	}
+}
+
+func (m *Machine) forget(r *run) {
+	if m.runs[r.id] == r {
+		delete(m.runs, r.id)
+	}
+}
+
+// Reconcile answers for runs; none: for all.
+func (m *Machine) Reconcile(now int64, runs []workload.RunID, out *Output) error {
+	m.begin(now, out)
+	defer m.end()
+	if !m.haveNodes || !m.havePods {
+		return ErrNotConnected
+	}
+	if len(runs) == 0 {
+		for _, r := range m.sorted() {
+			if r.phase != forgotten {
+				m.repeat(r)
+			}
+		}
+	}
+	for _, id := range runs {
+		if r := m.runs[id]; r != nil && r.phase != forgotten {
+			m.repeat(r)
+		} else {
+			m.unknown(id)
+		}
+	}
+	return nil
+}
+
+// Kill ends runs. One that is over is told of once more.
+func (m *Machine) Kill(now int64, kills []driver.Kill, out *Output) error {
+	m.begin(now, out)
+	defer m.end()
+	if !m.haveNodes || !m.havePods {
+		return ErrNotConnected
+	}
+	for _, k := range kills {
+		r := m.runs[k.Run]
+		switch {
+		case r == nil || r.phase == forgotten:
+			m.unknown(k.Run)
+		case r.phase == ended:
+			m.repeat(r)
+		default:
+			m.kill(r, k.Grace)
+		}
+	}
+	return nil
+}
+
+// kill sends a kill, of several the one with the shortest grace. A deletion without any grace would take the pod away before its kubelet has
+// ended it, and nobody would know when it did: the shortest is a second.
+func (m *Machine) kill(r *run, grace time.Duration) {
+	seconds := max(1, int64((min(max(grace, 0), maxGrace)+time.Second-1)/time.Second))
+	first := !r.killed
+	if !first && r.grace > 0 && seconds >= r.grace {
+		return
+	}
+	r.killed, r.grace = true, seconds
+	if r.create != nil {
+		r.create.given = true
+	}
+	if r.phase == live {
+		m.remove(r, seconds)
+		m.review(r)
+	}
+	m.after(time.Duration(seconds)*time.Second+m.cfg.KillMargin, func() { m.force(r, seconds) })
+}
+
+// force takes the pod of a kill away that has not had its effect. On a node that is out of contact nothing would end it: that one is waited for.
+func (m *Machine) force(r *run, seconds int64) {
+	if m.runs[r.id] != r || r.phase != live || r.grace != seconds {
+		return
+	}
+	if n := m.nodes[r.host]; n != nil && n.known && n.lostAt == 0 {
+		m.remove(r, 0)
+	}
+	m.after(m.cfg.KillMargin, func() { m.force(r, seconds) })
+}
