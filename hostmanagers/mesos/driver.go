@@ -172,6 +172,13 @@ func (h *handler) Event(e *scheduler.Event) {
 func (h *handler) Lost(reason error) {
 	d := (*Driver)(h)
 	d.input(func(now int64, out *framework.Output) { d.machine.Lost(now, reason, out) })
+	d.mu.Lock()
+	stale := d.calls // made for this subscription, and nonsense in the next one
+	d.calls = nil
+	d.mu.Unlock()
+	for i := range stale {
+		d.callFailed(&stale[i], master.ErrNotSubscribed)
+	}
 }
 
 // input gives the machine one input and queues what follows from it.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,7 +74,7 @@ func windowOf(u *mesos.Unavailability) window {
 		return window{}
 	}
 	w := window{from: max(u.Start.Nanoseconds, 1)}
-	if u.Duration != nil {
+	if u.Duration != nil && u.Duration.Nanoseconds < math.MaxInt64-w.from { // one that goes beyond all time is for ever
 		w.to = w.from + max(u.Duration.Nanoseconds, 0)
 	}
 	return w

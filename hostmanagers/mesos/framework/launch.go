@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
@@ -297,8 +298,8 @@ const (
 	Unanswered                // nobody knows
 )
 
-// Failed says that a call was not taken, or that nobody knows. An acknowledgement, kill or reconciliation is made again by itself; offers of an
-// ACCEPT or DECLINE are given back.
+// Failed says that a call was not taken, or that nobody knows. An acknowledgement, kill or reconciliation is sent again, see sendAgain; offers of
+// an ACCEPT or DECLINE are given back.
 func (m *Machine) Failed(now int64, call *Call, outcome Outcome, why error, out *Output) {
 	m.begin(now, out)
 	for _, r := range call.runs {
@@ -322,7 +323,19 @@ func (m *Machine) Failed(now int64, call *Call, outcome Outcome, why error, out 
 			m.settle(o, Feedback{State: mesos.OPERATION_DROPPED, Message: cut(fmt.Sprintf("it was not sent: %v", why))})
 		}
 	}
+	if len(call.operations) > 0 && outcome == Unanswered {
+		m.after(int64(m.cfg.DoubtAfter), func() {
+			if m.subscribed {
+				m.reconcileOperations()
+			}
+		})
+	}
 	switch {
+	case call.Type == scheduler.Call_RECONCILE && !m.told:
+		m.gatherAgain()
+	case call.Type == scheduler.Call_ACKNOWLEDGE, call.Type == scheduler.Call_ACKNOWLEDGE_OPERATION_STATUS, call.Type == scheduler.Call_KILL,
+		call.Type == scheduler.Call_RECONCILE:
+		m.sendAgain(call)
 	case call.Accept != nil:
 		m.declineLater(call.Accept.OfferIDs)
 	case call.Decline != nil:
@@ -342,6 +355,31 @@ func (m *Machine) declineLater(ids []mesos.OfferID) {
 	m.after(int64(m.cfg.ReviveEvery), func() {
 		if m.subscribed && m.gather.marker == subscription {
 			m.decline(ids, 0)
+		}
+	})
+}
+
+// Bounds of what is sent again: after that many tries, or with that many calls waiting for theirs, an agent or the next reconciliation sees to it.
+const (
+	firstResend  = int64(time.Second)
+	maxResends   = 7
+	maxResending = 1 << 16
+)
+
+// sendAgain makes a call once more that may not have been taken: after a second, and each time after twice as long. All that come here may be
+// heard twice without harm.
+func (m *Machine) sendAgain(call *Call) {
+	if call.failures >= maxResends || m.resending >= maxResending {
+		return
+	}
+	again := &Call{Call: call.Call, failures: call.failures + 1}
+	m.resending++
+	m.after(firstResend<<call.failures, func() {
+		m.resending--
+		if m.subscribed {
+			m.out.Calls = append(m.out.Calls, *again)
+		} else {
+			m.sendAgain(again)
 		}
 	})
 }

@@ -41,6 +41,7 @@ type Call struct {
 
 	runs       []*run // that it launches
 	operations []string
+	failures   int // of the same call, before this one
 }
 
 // News is one call of driver.Sink: exactly one of its fields is set, but for Changed and Removed, which go together.
@@ -108,6 +109,7 @@ type Machine struct {
 
 	probeAt, implicitAt, sweepAt, detailsAt int64
 	censusBad                               bool // the operator API did not answer the last time
+	resending                               int  // calls that failed and wait for another try
 	timers                                  timers
 	timerNo                                 uint64
 }

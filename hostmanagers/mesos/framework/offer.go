@@ -2,6 +2,7 @@ package framework
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -303,10 +304,10 @@ func (m *Machine) weigh(r *run) {
 }
 
 func (m *Machine) count(agents []Agent) {
-	listed := make(map[string]struct{}, len(agents))
+	listed := make(map[string]bool, len(agents))
 	for i := range agents {
 		fact := &agents[i]
-		listed[fact.ID] = struct{}{}
+		listed[fact.ID] = true
 		a := m.agent(fact.ID)
 		if a == nil {
 			continue
@@ -331,9 +332,13 @@ func (m *Machine) count(agents []Agent) {
 			m.expire(a, m.now+int64(m.cfg.LooseFor))
 		}
 	}
-	for id, a := range m.agents { // those that the master does not have any more
-		if _, ok := listed[id]; !ok && len(a.offers) == 0 && a.name != "" && !a.lost {
+	for _, id := range slices.Sorted(maps.Keys(m.agents)) { // those that the master does not have any more
+		switch a := m.agents[id]; {
+		case listed[id] || len(a.offers) > 0:
+		case a.name != "" && !a.lost:
 			m.agentFailed(id)
+		case a.name == "" && len(a.runs) == 0: // known from a task only, which is over
+			m.forgetAgent(a)
 		}
 	}
 }

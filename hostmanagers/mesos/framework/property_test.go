@@ -203,9 +203,6 @@ func (h *history) failCall() {
 		return
 	}
 	call := h.calls[0]
-	if call.Type == scheduler.Call_RECONCILE || call.Type == scheduler.Call_ACKNOWLEDGE {
-		return // lost for good only with the subscription
-	}
 	outcome := framework.NotTaken
 	if rapid.Bool().Draw(h.rapid, "unanswered") {
 		outcome = framework.Unanswered

@@ -22,6 +22,7 @@ type gathering struct {
 	counted    bool // the operator API was asked, with success or without
 	learned    bool // with success
 	rumours    int  // runs whose end was told without details
+	again      bool // the master did not take the question, and will be asked once more
 	deadline   int64
 	hosts      int64 // when the first offers are not waited for any more
 	settled    int64 // when updates with details are not waited for any more; 0: nothing else is
@@ -70,12 +71,34 @@ func (m *Machine) Subscribed(now int64, master string, out *Output) {
 	if !m.known {
 		m.out.Census = AskAgentsAndTasks
 	}
+	m.askAll()
+	m.reconcileOperations()
+	m.end()
+}
+
+// askAll asks for all tasks, and behind that for one that is none.
+func (m *Machine) askAll() {
 	m.reconcileAll()
 	m.call(&scheduler.Call{Type: scheduler.Call_RECONCILE, Reconcile: &scheduler.Call_Reconcile{
 		Tasks: []scheduler.Call_Reconcile_Task{{TaskID: mesos.TaskID{Value: m.gather.marker}}},
 	}})
-	m.reconcileOperations()
-	m.end()
+}
+
+// gatherAgain asks for all tasks anew, because the master did not take that. The inventory waits for it: without it, runs of an earlier process
+// would be taken for lost, and started a second time.
+func (m *Machine) gatherAgain() {
+	if !m.subscribed || m.gather.again {
+		return
+	}
+	m.gather.again = true
+	m.gather.deadline = m.now + firstResend + int64(m.cfg.InventoryWait)
+	marker := m.gather.marker
+	m.after(firstResend, func() {
+		if m.subscribed && m.gather.marker == marker {
+			m.gather.again = false
+			m.askAll()
+		}
+	})
 }
 
 func (m *Machine) reconcileAll() {
@@ -141,7 +164,7 @@ func (m *Machine) tryInventory() {
 			m.hush(r)
 		}
 	}
-	for _, a := range m.names { // what was not offered by now is others', unless nobody was asked
+	for _, a := range m.sortedAgents() { // what was not offered by now is others', unless nobody was asked
 		if len(a.offers) > 0 {
 			m.returned[a] = struct{}{}
 		}
@@ -163,15 +186,20 @@ func (m *Machine) sortedRuns() []*run {
 	return list
 }
 
+// sortedAgents returns the agents that have a name, in its order.
+func (m *Machine) sortedAgents() []*agent {
+	list := make([]*agent, 0, len(m.names))
+	for _, a := range m.names {
+		list = append(list, a)
+	}
+	slices.SortFunc(list, func(a, b *agent) int { return strings.Compare(a.name, b.name) })
+	return list
+}
+
 // inventory is everything that is known.
 func (m *Machine) inventory() *driver.Inventory {
 	inventory := &driver.Inventory{Hosts: make([]driver.Host, 0, len(m.names))}
-	agents := make([]*agent, 0, len(m.names))
-	for _, a := range m.names {
-		agents = append(agents, a)
-	}
-	slices.SortFunc(agents, func(a, b *agent) int { return strings.Compare(a.name, b.name) })
-	for _, a := range agents {
+	for _, a := range m.sortedAgents() {
 		if a.lost && len(a.runs) == 0 {
 			m.forgetAgent(a)
 			continue

@@ -275,7 +275,10 @@ func quantityOf(name string, milli int64) (string, int64, bool) {
 	case disk:
 		return nameDisk, milli / 1000, true
 	}
-	if resource.CheckName(name) != nil {
+	switch {
+	case resource.CheckName(name) != nil:
+		return "", 0, false
+	case name == nameCPU, name == nameGPU, name == nameMemory, name == nameDisk: // an agent's own resource, by a name that means another here
 		return "", 0, false
 	}
 	return name, milli / 1000, true

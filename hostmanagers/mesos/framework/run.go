@@ -183,8 +183,17 @@ func (m *Machine) update(st *mesos.TaskStatus) {
 		return
 	}
 	r := m.runs[id]
-	if r == nil {
+	switch {
+	case r == nil && inGroup:
+		if r = m.straggler(id, st); r == nil {
+			return
+		}
+	case r == nil:
 		if r = m.stranger(id, st); r == nil {
+			return
+		}
+	case r.agent == nil: // it has ended for want of a host, and one has it all the same
+		if r.agent = m.agentOf(st); r.agent == nil {
 			return
 		}
 	}
@@ -217,7 +226,7 @@ func (m *Machine) stranger(id workload.RunID, st *mesos.TaskStatus) *run {
 	state, reason := Meaning(st.GetState(), st.Reason)
 	_, asked := m.asked[id]
 	delete(m.asked, id)
-	r := &run{id: id, task: id.String(), phase: sent, agent: m.agentOf(st), heard: true, answered: true}
+	r := &run{id: id, task: id.String(), phase: sent, heard: true, answered: true}
 	if state.Traits().Terminal && len(st.UUID) == 0 {
 		gone := reason == reasonNotFound || st.GetState() == mesos.TASK_GONE_BY_OPERATOR
 		switch {
@@ -227,17 +236,33 @@ func (m *Machine) stranger(id workload.RunID, st *mesos.TaskStatus) *run {
 			s := driver.Status{Run: id, State: runLost, Reason: reasonNotFound, Message: cut(st.GetMessage()), At: m.timeOf(st)}
 			m.tell(&s)
 			return nil
-		case r.agent == nil:
-			return nil
 		}
 	}
-	if r.agent == nil { // a live task without an agent is a contradiction
+	if r.agent = m.agentOf(st); r.agent == nil { // a task without an agent is a contradiction
 		return nil
 	}
 	m.runs[id] = r
 	r.agent.settle(r)
 	m.weigh(r)
 	r.wanted = asked
+	return r
+}
+
+// straggler takes in a container that ran beside the main one of a run that the machine does not know. If it lives, the master is asked for the
+// main one: when that is over, the container is to be ended too. nil: it ends by itself, and nobody needs to know.
+func (m *Machine) straggler(id workload.RunID, st *mesos.TaskStatus) *run {
+	if state, _ := Meaning(st.GetState(), st.Reason); state != runStarting && state != runRunning {
+		if agent := st.GetAgentID().GetValue(); len(st.UUID) > 0 && agent != "" {
+			m.acknowledgeTo(agent, st.TaskID.Value, st.UUID)
+		}
+		return nil
+	}
+	r := m.stranger(id, st)
+	if r != nil {
+		r.answered = false
+		m.doubt(r)
+		m.hush(r)
+	}
 	return r
 }
 

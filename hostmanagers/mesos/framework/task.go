@@ -329,8 +329,8 @@ func (r *run) plan(l *driver.Launch) error {
 		return fmt.Errorf("what the task asks for leaves its main container %g CPUs and %g MiB, after its %d other containers and %g CPUs and %g MiB of the executor: ask for more",
 			float64(max(rest[cpus], 0))/1000, float64(max(rest[mem], 0))/1000, len(g.members), executorCPUMilli/1000.0, executorMemMilli/1000.0)
 	}
-	for name, milli := range rest {
-		if milli < 0 {
+	for _, name := range slices.Sorted(maps.Keys(rest)) {
+		if rest[name] < 0 {
 			return fmt.Errorf("the containers ask for more %s than the task", name)
 		}
 	}
