@@ -91,7 +91,7 @@ func foretellings(t *testing.T) *rapid.Generator[foretelling] {
 // TestPlansForetellVictims has cells at rest asked for a plan, and submits the job: those go first whom the plan has named
 // first, and nobody else. Where room is made in several steps there is a hold-off before each, and others may come between: the rest is what would
 // go if nothing changed. So it is with a job that the pool admits a part of. The cells are always the same ones: of many thousands there is one in
-// which something else of the cell moves just then.
+// which something else of the cell moves just then, such as lower priority that takes room between the start of an elastic gang and those who join it.
 func TestPlansForetellVictims(t *testing.T) {
 	t.Parallel()
 	inside, whole := 0, 0
