@@ -306,6 +306,7 @@ func (s *State) dropShard(sh *shardState) {
 	s.abandonBatches(sh)
 	s.abandonPreemption(sh, true)
 	sh.launches, sh.kills, sh.acks, sh.releases = nil, nil, nil, nil
+	s.formerEpoch = max(s.formerEpoch, sh.epoch.Shard)
 	s.shards = slices.DeleteFunc(s.shards, func(o *shardState) bool { return o == sh })
 }
 

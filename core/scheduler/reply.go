@@ -18,7 +18,7 @@ func (s *State) attachShard(e ShardAttached) {
 	}
 	sh := s.shardByID(e.Shard)
 	if sh == nil {
-		sh = &shardState{id: e.Shard, cluster: e.Cluster, since: s.now}
+		sh = &shardState{id: e.Shard, cluster: e.Cluster, since: s.now, epoch: shard.Epoch{Shard: s.formerEpoch}}
 		at, _ := slices.BinarySearchFunc(s.shards, sh, func(a, b *shardState) int { return strings.Compare(string(a.id), string(b.id)) })
 		s.shards = slices.Insert(s.shards, at, sh)
 	}

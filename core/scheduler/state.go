@@ -148,13 +148,15 @@ type State struct {
 	clusters  map[string]resource.Vector // capacity of each
 	used      resource.Vector            // by live runs
 
-	shards    []*shardState // by id
-	batches   map[uint64]*batch
-	nextBatch uint64
-	outbox    []*placeWork
-	gathering *gather      // the one gang that is gathering; nil: none
-	gathers   []*placeWork // gangs that wait for their turn, in the order of admission
-	started   uint64       // starts of gangs admitted so far
+	shards []*shardState // by id
+	// formerEpoch is the highest of shards that were forgotten. One that comes back counts on from it: what was said under its old assignments is void.
+	formerEpoch uint64
+	batches     map[uint64]*batch
+	nextBatch   uint64
+	outbox      []*placeWork
+	gathering   *gather      // the one gang that is gathering; nil: none
+	gathers     []*placeWork // gangs that wait for their turn, in the order of admission
+	started     uint64       // starts of gangs admitted so far
 	// dispatchAgain asks for another walk over the outbox: a gang began to gather during the last.
 	dispatchAgain bool
 	redispatch    bool // work in the outbox may have found room in the next Step
