@@ -306,7 +306,7 @@ func sizeOf(w Write) int {
 	case RunRecord:
 		return fixed + len(r.Message)
 	case HostRecord:
-		size := fixed + len(r.Name) + len(r.Summary.Message) + 48*len(r.Summary.Devices) + 40*len(r.Summary.Capacity)
+		size := fixed + len(r.Name) + len(r.Summary.Message) + len(r.Summary.ClusterID) + 48*len(r.Summary.Devices) + 40*len(r.Summary.Capacity)
 		for k, v := range r.Summary.Attributes {
 			size += len(k) + len(v) + 8
 		}

@@ -2,8 +2,10 @@ package scheduler_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/execution"
@@ -23,18 +25,21 @@ type slowDisk struct {
 	waiting []scheduler.Effect // for durability
 	token   driver.Token
 	last    driver.Launch
+	now     int64  // stands still unless the test moves it
+	wake    int64  // of the cell
+	demand  []bool // as the driver is told
 }
 
 const slowDiskStart = int64(time.Hour)
 
 func newSlowDisk(t *testing.T, hosts int) *slowDisk {
 	t.Helper()
-	c := &slowDisk{t: t}
+	c := &slowDisk{t: t, now: slowDiskStart}
 	var err error
 	if c.state, _, err = scheduler.Start(scheduler.Config{Cell: "test"}, scheduler.NewImage(), 1, slowDiskStart); err != nil {
 		t.Fatal(err)
 	}
-	if c.shard, err = shard.New(shard.Config{ID: "c/0", Cluster: "c"}); err != nil {
+	if c.shard, err = shard.New(shard.Config{ID: "c/0", Cluster: "c", Demands: true}); err != nil {
 		t.Fatal(err)
 	}
 	inventory := driver.Inventory{}
@@ -52,7 +57,8 @@ func newSlowDisk(t *testing.T, hosts int) *slowDisk {
 // step lets the cell and the shard talk until they have nothing more to say. Time stands still, so whoever waits for a timer waits for ever.
 func (c *slowDisk) step(events ...scheduler.Event) {
 	for len(events) > 0 {
-		out := c.state.Step(slowDiskStart, events)
+		out := c.state.Step(c.now, events)
+		c.wake = out.Wake
 		c.waiting = append(c.waiting, out.External...)
 		events = nil
 		for _, e := range out.Internal {
@@ -79,7 +85,10 @@ func (c *slowDisk) tell(e scheduler.Effect) (events []scheduler.Event) {
 	}
 	inbox := []shard.Message{to.Message}
 	for ; len(inbox) > 0; inbox = inbox[1:] {
-		c.shard.Handle(slowDiskStart, inbox[0], &c.out)
+		c.shard.Handle(c.now, inbox[0], &c.out)
+		if c.out.Demand != nil {
+			c.demand = append(c.demand, *c.out.Demand)
+		}
 		for _, r := range c.out.Replies {
 			events = append(events, scheduler.ShardReplied{Shard: "c/0", Epoch: c.out.Epoch, Reply: r})
 		}
@@ -146,5 +155,68 @@ func TestLaunchSaysHowTasksRun(t *testing.T) {
 	}
 	if c.last.Execution != how || c.last.Revocable || len(c.last.Command) > 0 {
 		t.Errorf("launched: %+v", c.last)
+	}
+}
+
+// TestWorkThatWaitsIsDemand: as long as work waits for room, a driver that holds what it is offered on demand is not told that nobody wants it. It would
+// give it all back.
+func TestWorkThatWaitsIsDemand(t *testing.T) {
+	t.Parallel()
+	c := newSlowDisk(t, 2)
+	submit := func(n byte, instances uint32) {
+		c.step(scheduler.Call{Token: uint64(n), Command: scheduler.SubmitJob{ID: workload.JobID{n}, SpecBytes: 200, Spec: &workload.JobSpec{
+			Name: fmt.Sprintf("job-%d", n), Pool: respool.DefaultID, Owner: "alice", Kind: workload.Batch, Instances: instances, Preemptible: true,
+			Template: workload.TaskTemplate{Command: []string{"true"}, Needs: resource.Vector{resource.CPU: 40_000}},
+		}}})
+		for len(c.waiting) > 0 {
+			c.durable()
+		}
+	}
+	submit(1, 2) // one on each host
+	submit(2, 1) // fits the pool and no host
+	if v := c.job(workload.JobID{2}); c.job(workload.JobID{1}).ByRun[workload.RunRunning] != 2 || v.ByState[workload.InstanceActive] != 0 {
+		t.Fatalf("the second job does not wait: %v", v.ByState)
+	}
+	for end := c.now + int64(10*time.Minute); c.now < end; {
+		if c.now = max(c.wake, c.now+int64(time.Millisecond)); c.out.NextWake > 0 {
+			c.now = min(c.now, c.out.NextWake)
+		}
+		c.tell(scheduler.ToShard{Message: shard.Wake{}})
+		c.step(scheduler.Woken{})
+		for len(c.waiting) > 0 {
+			c.durable()
+		}
+	}
+	if len(c.demand) != 1 || !c.demand[0] {
+		t.Errorf("the driver was told %v, it should be told once that work waits", c.demand)
+	}
+}
+
+// TestPlanShowsWhatCanBeSent: a long value is cut, and never within a letter.
+func TestPlanShowsWhatCanBeSent(t *testing.T) {
+	t.Parallel()
+	c := newSlowDisk(t, 1)
+	spec := func(patch string) *workload.JobSpec {
+		return &workload.JobSpec{
+			Name: "a", Pool: respool.DefaultID, Owner: "alice", Kind: workload.Batch, Instances: 1, Preemptible: true,
+			Template: workload.TaskTemplate{Needs: resource.Vector{resource.CPU: 1000}, Execution: &execution.Spec{
+				Main: execution.Container{Image: "app"}, Kubernetes: &execution.Kubernetes{Patch: []byte(patch)},
+			}},
+		}
+	}
+	c.step(scheduler.Call{Token: 1, Command: scheduler.SubmitJob{ID: workload.JobID{1}, SpecBytes: 200, Spec: spec("{}")}})
+	c.waiting = nil
+	c.step(scheduler.Call{Token: 2, Command: scheduler.PlanJob{Spec: spec("x" + strings.Repeat("é", 200)), Asked: [32]byte{1}}})
+	var plan *scheduler.Plan
+	for _, e := range c.waiting {
+		if r, ok := e.(scheduler.Reply); ok && r.Answer.Plan != nil {
+			plan = r.Answer.Plan
+		}
+	}
+	if plan == nil || len(plan.Changes) != 1 {
+		t.Fatalf("the plan is %+v", plan)
+	}
+	if says := fmt.Sprintf("%+v", plan.Changes[0]); !utf8.ValidString(says) || !strings.Contains(says, "éé...") {
+		t.Errorf("the change is %q", says)
 	}
 }

@@ -652,7 +652,7 @@ func show(v reflect.Value) string {
 	if len(text) > longest {
 		text = text[:longest] + "..."
 	}
-	return text
+	return strings.ToValidUTF8(text, "") // what a cut leaves of a letter could not be sent
 }
 
 func (s *State) firstDifference(old, now *workload.JobSpec) string {

@@ -316,8 +316,8 @@ const (
 	// LeaseTTL is how long a held lease lasts: long against a commit, short against a user's patience.
 	LeaseTTL = 30 * time.Second
 	// demandLinger is how long after it was last asked for hosts a shard tells its driver that work waits: longer than a core lets work
-	// wait before it asks again.
-	demandLinger = 30 * time.Second
+	// wait before it asks again, which is up to 38 s where nothing has changed.
+	demandLinger = 45 * time.Second
 	// MaxRows bounds the hosts of one shard; score exactness is per shard.
 	MaxRows = 16384
 	// MaxBatch bounds the tasks of one Place message.
