@@ -30,6 +30,7 @@ const (
 	DefaultFailover = 7 * 24 * time.Hour
 
 	maxText = 253
+	maxPath = 4096
 )
 
 // Kind names what a cluster is.
@@ -156,14 +157,16 @@ func (m *Mesos) validate() error {
 	if err := m.checkIdentity(); err != nil {
 		return err
 	}
-	for field, text := range map[string]string{"user": m.User, "framework_name": m.Framework} {
-		if len(text) > maxText || hasControl(text) {
-			return wrong("mesos."+field, "use up to 253 printable characters", "%.80q cannot be the %s", text, strings.ReplaceAll(field, "_", " "))
+	for _, one := range []struct{ field, what, text string }{{"user", "user", m.User}, {"framework_name", "framework name", m.Framework}} {
+		if len(one.text) > maxText || hasControl(one.text) {
+			return wrong("mesos."+one.field, "use up to 253 printable characters", "%.80q cannot be the %s", one.text, one.what)
 		}
 	}
 	switch {
 	case m.Failover < 0 || m.Failover > MaxFailover:
 		return wrong("mesos.failover_timeout", fmt.Sprintf("use up to %v; 0 is the default of %v", MaxFailover, DefaultFailover), "a failover time-out of %v is out of range", m.Failover)
+	case len(m.CAFile) > maxPath || hasControl(m.CAFile):
+		return wrong("mesos.ca_file", "name a file on the server's machine", "%.80q is no path", m.CAFile)
 	case m.CAFile != "" && !filepath.IsAbs(m.CAFile):
 		return wrong("mesos.ca_file", "give the whole path on the server's machine", "the path %.200q begins nowhere", m.CAFile)
 	}
@@ -195,7 +198,7 @@ func (s Secret) validate() error {
 	switch {
 	case s.File != "" && s.Env != "":
 		return wrong("mesos.secret_file", "name one of them", "the secret cannot be both in a file and in a variable")
-	case len(s.File) > 4096 || hasControl(s.File):
+	case len(s.File) > maxPath || hasControl(s.File):
 		return wrong("mesos.secret_file", "name a file below the server's directory of secrets", "%.80q is no path", s.File)
 	case s.Env != "" && (!strings.HasPrefix(s.Env, SecretEnvPrefix) || !envPattern.MatchString(s.Env)):
 		return wrong("mesos.secret_env", "name a variable of the server that begins with "+SecretEnvPrefix, "no secret is read from the variable %.80q", s.Env)

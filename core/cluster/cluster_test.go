@@ -59,6 +59,8 @@ func TestValidate(t *testing.T) {
 		"two secrets":                 {"mesos.secret_file", func(s *cluster.Spec) { s.Mesos.Secret.Env = "PACELINE_SECRET_A" }},
 		"a secret out of others' env": {"mesos.secret_env", func(s *cluster.Spec) { s.Mesos.Secret = cluster.Secret{Env: "AWS_SECRET"} }},
 		"a CA file from nowhere":      {"mesos.ca_file", func(s *cluster.Spec) { s.Mesos.CAFile = "ca.pem" }},
+		"a long CA file":              {"mesos.ca_file", func(s *cluster.Spec) { s.Mesos.CAFile = "/" + strings.Repeat("a", 64<<10) }},
+		"two wrong texts":             {"mesos.user", func(s *cluster.Spec) { s.Mesos.User, s.Mesos.Framework = "\n", "\n" }},
 		"a failover time-out below 0": {"mesos.failover_timeout", func(s *cluster.Spec) { s.Mesos.Failover = -1 }},
 		"a user with a control char":  {"mesos.user", func(s *cluster.Spec) { s.Mesos.User = "a\x00" }},
 	}

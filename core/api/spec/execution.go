@@ -295,6 +295,9 @@ var ownOfPods = map[string][]string{
 	"spec":     {"nodeName", "schedulerName", "restartPolicy", "priority", "priorityClassName"},
 }
 
+// ofWhole are the directives of a strategic merge patch that replace or delete all of metadata or spec.
+var ofWhole = []string{"$patch", "$retainKeys"}
+
 // toPatch writes a patch as JSON with sorted keys, so that equal patches are equal bytes.
 func toPatch(c *checker, in *structpb.Struct, field string) []byte {
 	if len(in.GetFields()) == 0 {
@@ -306,9 +309,19 @@ func toPatch(c *checker, in *structpb.Struct, field string) []byte {
 			c.refuse(field, "has %q, a pod has metadata and spec to patch", clip(part))
 			continue
 		}
+		inner, isStruct := in.GetFields()[part].GetKind().(*structpb.Value_StructValue)
+		if !isStruct { // null would delete all of it
+			c.refuse(field+"."+part, "must be an object with the fields to patch")
+			continue
+		}
 		for _, name := range own {
-			if in.GetFields()[part].GetStructValue().GetFields()[name] != nil {
+			if inner.StructValue.GetFields()[name] != nil {
 				c.refuse(field+"."+part+"."+name, "is the scheduler's to say: leave it out")
+			}
+		}
+		for _, name := range ofWhole {
+			if inner.StructValue.GetFields()[name] != nil {
+				c.refuse(field+"."+part+"."+name, "would take away what the scheduler says: patch single fields")
 			}
 		}
 	}
