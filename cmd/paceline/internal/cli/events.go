@@ -203,7 +203,11 @@ func eventParts(e *pacelinev1.Event) (kind, object, text string) {
 		}
 		return "pool", first(change.Pool.GetPool(), change.Pool.GetName()), text
 	case *pacelinev1.Event_Cluster:
-		return "cluster", change.Cluster.GetName(), "changed"
+		text = "changed"
+		if change.Cluster.GetDeleted() {
+			text = "deleted"
+		}
+		return "cluster", change.Cluster.GetName(), text
 	case *pacelinev1.Event_Host:
 		return "host", change.Host.GetName(), "changed"
 	}
