@@ -40,13 +40,16 @@ func (d *Driver) Describe() driver.Description {
 		return out
 	}
 	if status.Err != nil {
-		out.Err, out.ErrAt = status.Err, status.Since
+		out.Err, out.ErrAt, out.Attempts, out.Next = status.Err, status.ErrAt, status.Attempts, status.Next
 	}
 	return out
 }
 
-// Leave has the master end the framework with all its tasks. Nobody subscribes as it again.
+// Leave has the master end the framework with all its tasks. Nobody subscribes as it again. Where no master ever knew the framework, there is nobody to tell.
 func (d *Driver) Leave(ctx context.Context) error {
+	if id, err := d.cfg.Identity.Load(); err == nil && id == "" {
+		return nil
+	}
 	if err := d.working(); err != nil {
 		return err
 	}

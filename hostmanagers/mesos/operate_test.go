@@ -148,6 +148,20 @@ func TestARestartKnowsWhatRunsHold(t *testing.T) {
 	}
 }
 
+// TestLeavingAMasterThatNeverKnewUs: there is nobody to tell, unless an earlier driver was subscribed.
+func TestLeavingAMasterThatNeverKnewUs(t *testing.T) {
+	t.Parallel()
+	for id, known := range map[string]bool{"": false, "M-0000": true} {
+		d, err := mesos.New(mesos.Config{Masters: []string{"http://127.0.0.1:1"}, Identity: &identity{id: id}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Leave(t.Context()); (err != nil) != known {
+			t.Errorf("as framework %q: %v", id, err)
+		}
+	}
+}
+
 // TestConfigIsChecked names what is wrong with a configuration, and never a secret.
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()

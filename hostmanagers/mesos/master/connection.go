@@ -31,6 +31,7 @@ type Connection struct {
 	// Run's goroutine owns the following.
 	unsaved   bool    // the id is not durable
 	finishing []*pipe // of subscriptions that are over
+	begun     int     // subscriptions so far
 }
 
 // Status is how a connection stands.
@@ -43,8 +44,13 @@ type Status struct {
 	Master string
 	// Since is when the subscription began, or ended.
 	Since time.Time
-	// Err says why there is no subscription, once an attempt has failed.
-	Err error
+	// Err says why there is no subscription, once one has ended or an attempt has failed, and ErrAt since when that is known.
+	Err   error
+	ErrAt time.Time
+	// Attempts is how many have failed in a row since the last subscription ended.
+	Attempts int
+	// Next is when the next attempt begins; zero: one is under way, or none is needed.
+	Next time.Time
 }
 
 // New checks a Config and makes a connection that does nothing before Run.
@@ -83,19 +89,20 @@ func (c *Connection) Run(ctx context.Context, handler Handler) error {
 	defer c.leave()
 	var waits waits
 	for {
+		before := c.begun
 		lasted, err := c.subscribe(ctx, handler)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		c.note(func(s *Status) { s.Err = err })
 		wait, end := waits.next(&c.cfg, lasted, err)
+		attempts := c.failed(err, c.begun == before, wait)
 		if end {
 			return err
 		}
 		if errors.Is(err, ErrRemoved) {
 			c.note(func(*Status) { c.id = "" })
 		}
-		c.cfg.Logger.Warn("not subscribed to the Mesos master", slog.Any(telemetry.KeyReason, err), slog.Int(telemetry.KeyAttempt, waits.failures), slog.Duration(telemetry.KeyDuration, wait))
+		c.cfg.Logger.Log(ctx, level(attempts), "not subscribed to the Mesos master", slog.Any(telemetry.KeyReason, err), slog.Int(telemetry.KeyAttempt, attempts), slog.Duration(telemetry.KeyDuration, wait))
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -103,7 +110,32 @@ func (c *Connection) Run(ctx context.Context, handler Handler) error {
 			timer.Stop()
 			return context.Cause(ctx)
 		}
+		c.note(func(s *Status) { s.Next = time.Time{} })
 	}
+}
+
+// failed notes that there is no subscription, because the last one ended or because an attempt came to nothing, and returns how many attempts have since.
+func (c *Connection) failed(err error, attempt bool, wait time.Duration) (attempts int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &c.status
+	if attempt {
+		s.Attempts++
+	}
+	s.Err, s.ErrAt = err, time.Now()
+	if wait > 0 {
+		s.Next = s.ErrAt.Add(wait)
+	}
+	return s.Attempts
+}
+
+// level is how loud a failure is told: the end of a subscription and the first failed attempt always, the others ever more seldom, so that a master that is
+// away for a day fills no log, and what has changed meanwhile is still told.
+func level(attempts int) slog.Level {
+	if attempts&(attempts-1) == 0 { // 0, 1, 2, 4, 8 and so on
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
 }
 
 // finish waits for the last answers of a subscription, while the next one is being tried for.

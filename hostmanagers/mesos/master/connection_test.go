@@ -1,8 +1,10 @@
 package master_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -184,6 +186,49 @@ func TestNoLeaderIsWaitedFor(t *testing.T) {
 		pass(16 * time.Second)
 		if !f.Status().Subscribed {
 			t.Fatalf("status is %+v", f.Status())
+		}
+	})
+}
+
+// TestAMasterThatStaysAway is told of in the status, attempt by attempt, and in the log ever more seldom.
+func TestAMasterThatStaysAway(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		n := newNetwork()
+		l := n.listen("master:5050")
+		_, stop := serve(t, emulator.Config{}, l)
+		var log bytes.Buffer
+		f := start(t, master.Config{
+			Masters: []string{"master"}, Dial: n.dial, Logger: slog.New(slog.NewTextHandler(&log, nil)), Random: func() float64 { return 0.9 },
+			FirstWait: time.Second, LongestWait: 10 * time.Second,
+		})
+		synctest.Wait()
+		if s := f.Status(); !s.Subscribed || s.Attempts != 0 || !s.Next.IsZero() {
+			t.Fatalf("subscribed, status is %+v", s)
+		}
+		stop()
+		synctest.Wait()
+		lost := time.Now()
+		if s := f.Status(); s.Subscribed || s.Attempts != 0 || s.Next != lost.Add(900*time.Millisecond) || s.ErrAt != lost || s.Err == nil {
+			t.Fatalf("as the subscription ends, status is %+v", s)
+		}
+		pass(time.Second)
+		if s := f.Status(); s.Attempts != 1 || s.Next != lost.Add(2700*time.Millisecond) || s.Since != lost || s.ErrAt != lost.Add(900*time.Millisecond) {
+			t.Fatalf("after an attempt, status is %+v", s)
+		}
+		pass(24 * time.Hour)
+		if s := f.Status(); s.Attempts < 9000 || s.Attempts > 10_000 || time.Until(s.Next) <= 0 {
+			t.Fatalf("after a day, status is %+v", s)
+		}
+		if got := strings.Count(log.String(), "level=WARN"); got != 15 { // the end, and attempts 1, 2, 4 to 8192
+			t.Errorf("a day's absence is told of %d times:\n%s", got, log.String())
+		}
+		serve(t, emulator.Config{}, n.listen("master:5050"))
+		pass(time.Minute)
+		if s := f.Status(); !s.Subscribed || s.Attempts != 0 || !s.Next.IsZero() || s.Err != nil {
+			t.Errorf("subscribed again, status is %+v", s)
+		}
+		if got := strings.Count(log.String(), "subscribed to a Mesos master"); got != 2 {
+			t.Errorf("it is told %d times that it is subscribed, of 2", got)
 		}
 	})
 }

@@ -45,6 +45,8 @@ func (e *RefusedError) Error() string {
 		return "the Mesos master refuses the framework: " + e.Text
 	case e.Code == http.StatusUnauthorized:
 		return fmt.Sprintf("the Mesos master answers %d: it does not know the principal with this secret; check both", e.Code)
+	case e.Code == http.StatusNotFound:
+		return fmt.Sprintf("the answer is %d %s: no Mesos master is there; check the address", e.Code, http.StatusText(e.Code))
 	case e.Text == "":
 		return fmt.Sprintf("the Mesos master answers %d %s", e.Code, http.StatusText(e.Code))
 	default:

@@ -68,6 +68,7 @@ func (c *Connection) subscribe(ctx context.Context, handler Handler) (time.Durat
 		return 0, s.reason(err)
 	}
 	began := time.Now()
+	c.begun++
 	c.note(func(status *Status) {
 		c.sub = s
 		*status = Status{Subscribed: true, Framework: s.framework.Value, Master: at.String(), Since: began}
@@ -89,7 +90,8 @@ func (c *Connection) subscribe(ctx context.Context, handler Handler) (time.Durat
 	watch.Wait()
 	c.note(func(status *Status) {
 		c.sub = nil
-		status.Subscribed, status.Since, status.Err = false, time.Now(), err
+		now := time.Now()
+		status.Subscribed, status.Since, status.Err, status.ErrAt = false, now, err, now
 	})
 	c.finish(s.end())
 	handler.Lost(err)

@@ -74,8 +74,9 @@ func (c *connection) run(ctx context.Context) {
 			delay = firstRetry
 		}
 		wait := delay + rand.N(2*delay/jitter) - delay/jitter //nolint:gosec // nobody gains from knowing it
-		log.Error("the connection to a cluster ended; it is made again", slog.String(telemetry.KeyCluster, c.member.Name), slog.Any(telemetry.KeyError, err), slog.Duration(telemetry.KeyDuration, wait))
-		c.failed(err, time.Since(began) > lastRetry, time.Now().Add(wait))
+		attempts := c.failed(err, time.Since(began) > lastRetry, time.Now().Add(wait))
+		log.Log(ctx, level(attempts), "the connection to a cluster ended; it is made again", slog.String(telemetry.KeyCluster, c.member.Name), slog.Any(telemetry.KeyError, err),
+			slog.Int(telemetry.KeyAttempt, attempts), slog.Duration(telemetry.KeyDuration, wait))
 		select {
 		case <-ctx.Done():
 			return
@@ -86,7 +87,8 @@ func (c *connection) run(ctx context.Context) {
 	}
 }
 
-func (c *connection) failed(err error, lasted bool, next time.Time) {
+// failed notes that a connection has ended, and returns how many have, one soon after another.
+func (c *connection) failed(err error, lasted bool, next time.Time) (attempts int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if lasted {
@@ -94,6 +96,15 @@ func (c *connection) failed(err error, lasted bool, next time.Time) {
 	}
 	c.attempts++
 	c.err, c.errAt, c.next, c.driver, c.splitter = err, time.Now(), next, nil, nil
+	return c.attempts
+}
+
+// level is how loud an end is told: of a row the first always, the others ever more seldom.
+func level(attempts int) slog.Level {
+	if attempts&(attempts-1) == 0 { // 1, 2, 4, 8 and so on
+		return slog.LevelError
+	}
+	return slog.LevelDebug
 }
 
 func (c *connection) trying() {
