@@ -148,6 +148,7 @@ conformance-mesos: ## hold a Mesos master to what Paceline needs of it (MESOS=ht
 .PHONY: faults-mesos
 faults-mesos: ## a cell that is killed and started again, on an emulated Mesos cluster where everything goes wrong (TASKS=10000)
 	@go test -count=1 -v -timeout 2h -run '^TestFaults$$' ./conformance/mesos -tasks='$(TASKS)'
+	PACELINE_MESOS_TASKS='$(TASKS)' go test -count=1 -v -timeout 2h -run '^TestMesosCrashes$$' ./cmd/paceline/e2e
 
 .PHONY: bench
 bench: $(call stamp,benchstat) ## run benchmarks COUNT times, beside their bars (BENCH=regexp PKG=./core/... BASE=old.txt to compare, MILLION=1 for a million tasks)
