@@ -68,9 +68,11 @@ func TestMesosCrashes(t *testing.T) {
 		return
 	}
 	t.Run("connections", func(t *testing.T) {
+		t.Parallel()
 		storm(t, raid{tasks: tasks, life: 5 * time.Second, faults: append(doubt, "--fault-cut", "3s"), keeps: true})
 	})
 	t.Run("clusters", func(t *testing.T) {
+		t.Parallel()
 		storm(t, raid{tasks: tasks, life: 7 * time.Second, faults: append(doubt, "--fault-cut", "7s", "--fault-new-master", "5s", "--fault-lose-agent", "4s", "--fault-lose-for", "30s")})
 	})
 }
@@ -251,7 +253,7 @@ func (m *mesos) wantIdle(framework string) {
 
 // get reads a page in JSON.
 func get(url string, into any) error {
-	response, err := http.Get(url) //nolint:noctx // it answers at once, or the test is over
+	response, err := http.Get(url)
 	if err != nil {
 		return err
 	}
