@@ -47,7 +47,10 @@ func (m *Machine) touch(h *machineHost) {
 // takeInventory replaces what is known of the cluster by its whole truth.
 func (m *Machine) takeInventory(inventory driver.Inventory) {
 	m.inventory++
-	m.connected, m.elsewhere = true, inventory.Elsewhere
+	m.connected, m.elsewhere = true, make(map[string]bool, len(inventory.Elsewhere))
+	for _, name := range inventory.Elsewhere {
+		m.elsewhere[name] = true
+	}
 	m.putHosts(inventory.Hosts)
 	for _, h := range m.sortedHosts() {
 		if h.listed != m.inventory {
@@ -101,7 +104,7 @@ func (m *Machine) moveHosts(names []string) {
 			m.stats.IgnoredMessages++
 			continue
 		}
-		m.elsewhere = append(m.elsewhere, name)
+		m.elsewhere[name] = true
 		m.dropLeasesOn(h)
 		for _, t := range slices.Clone(h.tenants) {
 			m.forget(t)
@@ -116,7 +119,7 @@ func (m *Machine) moveHosts(names []string) {
 // elsewhereIDs are the hosts that other shards have.
 func (m *Machine) elsewhereIDs() map[workload.HostID]bool {
 	ids := make(map[workload.HostID]bool, len(m.elsewhere))
-	for _, name := range m.elsewhere {
+	for name := range m.elsewhere {
 		ids[HostID(m.config.Cluster, name)] = true
 	}
 	return ids
@@ -162,6 +165,7 @@ func (m *Machine) putHost(record *driver.Host) (id workload.HostID, isNew bool) 
 	default:
 		h = &machineHost{id: HostID(m.config.Cluster, record.Name), row: host.NoRow, listed: m.inventory}
 		m.hosts[h.id], m.byName[record.Name] = h, h
+		delete(m.elsewhere, record.Name)
 		isNew = true
 	}
 	h.record = *record

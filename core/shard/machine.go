@@ -73,7 +73,7 @@ type Machine struct {
 	watches []*watch
 	touched []*machineHost // by the message being handled
 
-	elsewhere []string // hosts that other shards of the cluster have, since the last inventory
+	elsewhere map[string]bool // names of hosts that other shards of the cluster have
 
 	requests []placement.Request // scratch of one Place
 	stats    Stats
