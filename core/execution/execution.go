@@ -191,7 +191,8 @@ func (s *Spec) Asks() []Feature {
 		} else {
 			asked[FeatureImage] = true
 		}
-		asked[FeaturePrivileged] = asked[FeaturePrivileged] || c.Privileged
+		// On Mesos the Docker containerizer alone does that, so who names it asks a Mesos host for nothing more.
+		asked[FeaturePrivileged] = asked[FeaturePrivileged] || c.Privileged && (s.Mesos == nil || !s.Mesos.Docker)
 	}
 	for i := range s.Volumes {
 		if v := &s.Volumes[i]; v.HostPath != "" || v.Scratch {

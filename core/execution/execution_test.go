@@ -23,6 +23,8 @@ func TestAsks(t *testing.T) {
 		{&execution.Spec{Main: image, Inits: []execution.Container{image}}, "image containers"},
 		{&execution.Spec{Main: image, Sidecars: []execution.Container{{Name: "s", Command: []string{"x"}}}}, "command image containers"},
 		{&execution.Spec{Main: image, Sidecars: []execution.Container{{Image: "x", Privileged: true}}}, "image containers privileged"},
+		{&execution.Spec{Main: execution.Container{Image: "app", Privileged: true}, Mesos: &execution.Mesos{}}, "image privileged mesos"},
+		{&execution.Spec{Main: execution.Container{Image: "app", Privileged: true}, Mesos: &execution.Mesos{Docker: true}}, "image mesos"},
 		{&execution.Spec{Artifacts: []execution.Artifact{{URI: "x"}}}, "command artifact"},
 		{&execution.Spec{Volumes: []execution.Volume{{HostPath: "/x"}, {Scratch: true}}}, "command volume"},
 		{&execution.Spec{Main: image, Volumes: []execution.Volume{{Scratch: true}, {Claim: "c"}}}, "image volume claim"},

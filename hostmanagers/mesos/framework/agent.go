@@ -27,10 +27,11 @@ const (
 	maxValue      = 1024
 )
 
-// features are what every agent can do for a task.
+// features are what every agent can do for a task. Each task of a framework runs as a user who is given by name, the framework's own or the
+// job's. A privileged container takes the Docker containerizer, and a job that names it does not ask for FeaturePrivileged.
 var features = []execution.Feature{
 	execution.FeatureCommand, execution.FeatureImage, execution.FeatureContainers, execution.FeatureArtifact, execution.FeatureVolume,
-	execution.FeatureMesos,
+	execution.FeatureUser, execution.FeatureMesos,
 }
 
 // agent is one agent and the host that it makes. One of which only the id is known, from a task on it, has no name and makes no host.

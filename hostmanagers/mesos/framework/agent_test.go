@@ -40,7 +40,7 @@ func TestAttributes(t *testing.T) {
 	want := map[string]string{
 		"rack": "r1", "pool": "batch", "gpu_model": "a100", "tag": "x,y", "cores": "8.5", "slots": "1-3,7-7", "disks": "hdd,ssd",
 		"region": "north", "zone": "n1", "can/command": "yes", "can/image": "yes", "can/containers": "yes", "can/artifact": "yes", "can/volume": "yes",
-		"can/mesos": "yes",
+		"can/user": "yes", "can/mesos": "yes",
 	}
 	if !maps.Equal(h.Attributes, want) {
 		t.Errorf("its attributes are %v, want %v", h.Attributes, want)
