@@ -159,6 +159,9 @@ func (l *Local) launch(starts []cluster.Start) {
 }
 
 func (l *Local) refuse(process string, err error) {
+	l.mu.Lock()
+	delete(l.starts, process)
+	l.mu.Unlock()
 	l.tell(func(c *cluster.Cluster) { c.Ended(process, cluster.Exit{NotStarted: true, Message: err.Error()}) })
 }
 

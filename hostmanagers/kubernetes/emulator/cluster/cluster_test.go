@@ -175,6 +175,16 @@ func TestADeletedPodGetsItsGrace(t *testing.T) {
 	}
 }
 
+// TestAGraceBeyondAllTime: one that is longer than time is counted is not none.
+func TestAGraceBeyondAllTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, always(cluster.Behaviour{Run: -1, Deaf: true}))
+	w.pod("p", nil)
+	w.delete("p", 1<<40)
+	w.pass(time.Hour)
+	w.phase("p", corev1.PodRunning, "")
+}
+
 func TestContainersInOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *corev1.Pod, c *corev1.Container) cluster.Behaviour {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +21,11 @@ const (
 	tolerateSeconds = 300
 )
 
-func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
+// seconds is a duration that a client gave. What is longer than time is counted is the longest that there is.
+func seconds(n int64) time.Duration {
+	const most = int64(math.MaxInt64 / time.Second)
+	return time.Duration(max(-most, min(n, most))) * time.Second
+}
 
 // preparePod fills in what the API server adds to a pod.
 func preparePod(c *Cluster, o, old Object) {
