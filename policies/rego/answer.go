@@ -2,7 +2,6 @@ package rego
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
@@ -29,50 +27,57 @@ func (p *program) eval(input ast.Value, limit time.Duration) (a answer) {
 	stop := topdown.NewCancel()
 	timer := time.AfterFunc(limit, stop.Cancel)
 	defer timer.Stop()
-	results, err := p.query.Eval(context.Background(), rego.EvalParsedInput(input), rego.EvalExternalCancel(stop), rego.EvalSortSets(true))
+	rules, err := p.query.eval(input, stop)
 	switch {
 	case topdown.IsCancel(err):
 		return answer{err: errTooLong}
 	case err != nil:
 		return answer{err: plain(err)}
-	case len(results) == 0:
-		return answer{}
-	}
-	rules, ok := results[0].Expressions[0].Value.(map[string]any)
-	if !ok {
-		return answer{err: errors.New("its answer is no object")}
 	}
 	return readAnswer(rules)
 }
 
 // readAnswer checks what rules say: it comes from whoever wrote them.
-func readAnswer(rules map[string]any) (a answer) {
-	if a.deny, a.err = messages("deny", rules["deny"]); a.err != nil {
+func readAnswer(rules ruleValues) (a answer) {
+	if a.deny, a.err = messages("deny", rules.deny); a.err != nil {
 		return a
 	}
-	if a.warn, a.err = messages("warn", rules["warn"]); a.err != nil {
+	if a.warn, a.err = messages("warn", rules.warn); a.err != nil {
 		return a
 	}
-	a.mutate, a.err = mutations(rules["mutate"])
+	a.mutate, a.err = mutations(rules.mutate)
 	return a
 }
 
+// elements are those of a set or array, in their order; no other value has any.
+func elements(value ast.Value) (list []*ast.Term, ok bool) {
+	switch v := value.(type) {
+	case ast.Set:
+		return v.Slice(), true
+	case *ast.Array:
+		v.Foreach(func(t *ast.Term) { list = append(list, t) })
+		return list, true
+	}
+	return nil, false
+}
+
 // messages reads a set of texts; they come in order, so that one input gives one answer.
-func messages(rule string, value any) ([]string, error) {
+func messages(rule string, value ast.Value) ([]string, error) {
 	if value == nil {
 		return nil, nil
 	}
-	list, ok := value.([]any)
+	list, ok := elements(value)
 	if !ok {
 		return nil, fmt.Errorf("%s must be a set of texts, as in '%s contains msg if { ... }', not %s", rule, rule, kindOf(value))
 	}
 	var out []string
 	for _, one := range list {
-		s, ok := one.(string)
+		text, ok := one.Value.(ast.String)
 		if !ok {
-			return nil, fmt.Errorf("%s must hold texts only, not %s", rule, kindOf(one))
+			return nil, fmt.Errorf("%s must hold texts only, not %s", rule, kindOf(one.Value))
 		}
-		if s = clipTo(s, maxMessageBytes); s == "" {
+		s := clipTo(string(text), maxMessageBytes)
+		if s == "" {
 			s = "(no reason was given)"
 		}
 		out = append(out, s)
@@ -85,11 +90,11 @@ func messages(rule string, value any) ([]string, error) {
 	return out, nil
 }
 
-func mutations(value any) ([]mutation, error) {
+func mutations(value ast.Value) ([]mutation, error) {
 	if value == nil {
 		return nil, nil
 	}
-	list, ok := value.([]any)
+	list, ok := elements(value)
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("mutate must be a set of objects, as in 'mutate contains {\"labels\": {\"team\": \"ads\"}} if { ... }', not %s", kindOf(value))
@@ -98,7 +103,11 @@ func mutations(value any) ([]mutation, error) {
 	}
 	var out []mutation
 	for _, one := range list {
-		raw, err := json.Marshal(one)
+		plainValue, err := ast.JSONWithOpt(one.Value, ast.JSONOpt{SortSets: true})
+		if err != nil {
+			return nil, fmt.Errorf("mutate: %w", err)
+		}
+		raw, err := json.Marshal(plainValue)
 		if err != nil {
 			return nil, fmt.Errorf("mutate: %w", err)
 		}
@@ -123,17 +132,17 @@ func readMutation(raw []byte) (m mutation, err error) {
 	return m, m.check()
 }
 
-func kindOf(v any) string {
+func kindOf(v ast.Value) string {
 	switch v.(type) {
-	case nil:
+	case ast.Null:
 		return "null"
-	case bool:
+	case ast.Boolean:
 		return "a truth value"
-	case string:
+	case ast.String:
 		return "a text"
-	case json.Number, float64:
+	case ast.Number:
 		return "a number"
-	case []any:
+	case ast.Set, *ast.Array:
 		return "a set or array"
 	}
 	return "an object"

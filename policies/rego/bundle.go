@@ -2,7 +2,6 @@ package rego
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/bundle"
-	"github.com/open-policy-agent/opa/v1/rego"
 
 	"github.com/paceline-sched/paceline/core/api/admit"
 )
@@ -23,21 +21,11 @@ var rulesPackage = ast.MustParseRef("data.paceline.admission")
 // ruleNames are the rules that are asked for.
 var ruleNames = []string{"deny", "mutate", "warn"}
 
-// question gathers the rules that a bundle has into one document: a rule without an answer has no entry.
-const question = `package system.paceline.question
-
-answer["deny"] := data.paceline.admission.deny
-
-answer["mutate"] := data.paceline.admission.mutate
-
-answer["warn"] := data.paceline.admission.warn
-`
-
 // program is one version of a bundle, ready to be evaluated. It is immutable and may be used concurrently.
 type program struct {
 	info  admit.Info
 	reads reads
-	query rego.PreparedEvalQuery
+	query *queries
 }
 
 // compile reads an archive and prepares its rules.
@@ -57,15 +45,10 @@ func compile(archive []byte, keys Keys) (p *program, err error) {
 	if p.info.Rules, err = rulesOf(read); err != nil {
 		return nil, err
 	}
-	var compiler *ast.Compiler
-	p.query, err = rego.New(
-		rego.Query("data.system.paceline.question.answer"), rego.ParsedBundle("rules", read), rego.Module("question.rego", question),
-		rego.Capabilities(capabilities()), rego.StrictBuiltinErrors(true), rego.CompilerHook(func(c *ast.Compiler) { compiler = c }),
-	).PrepareForEval(context.Background())
-	if err != nil {
-		return nil, fmt.Errorf("its rules do not compile: %w", plain(err))
+	if p.query, err = newQueries(read); err != nil {
+		return nil, err
 	}
-	p.reads = readsOf(compiler)
+	p.reads = readsOf(p.query.compiler)
 	p.info.Inputs = p.reads.names()
 	return p, nil
 }

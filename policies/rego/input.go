@@ -18,52 +18,69 @@ import (
 	"github.com/paceline-sched/paceline/core/resource"
 )
 
-// inputOf is what rules see as input.
-func inputOf(r *admit.Request) ast.Value {
-	return object(
-		field("operation", text(string(r.Operation))),
-		field("now", number(r.Now)),
-		field("job", messageValue(spec.FromJob(r.Job, r.Pool.Path, r.Names).ProtoReflect())),
-		field("pool", poolValue(r)),
-		field("principal", principalValue(r)),
-		field("cell", cellValue(r)),
-	)
+// inputOf is what rules see as input: of all that there is, what they look at. The rest would cost more to make than most rules to evaluate.
+func inputOf(r *admit.Request, look *part) ast.Value {
+	in := object{look: look}
+	in.add("operation", func(*part) *ast.Term { return text(string(r.Operation)) })
+	in.add("now", func(*part) *ast.Term { return number(r.Now) })
+	in.add("job", func(look *part) *ast.Term {
+		return messageValue(spec.FromJob(r.Job, r.Pool.Path, r.Names).ProtoReflect(), look)
+	})
+	in.add("pool", func(look *part) *ast.Term { return poolValue(r, look) })
+	in.add("principal", func(look *part) *ast.Term { return principalValue(r, look) })
+	in.add("cell", func(look *part) *ast.Term { return cellValue(r, look) })
+	return in.term().Value
 }
 
-func poolValue(r *admit.Request) *ast.Term {
+func poolValue(r *admit.Request, look *part) *ast.Term {
 	p := &r.Pool
-	return object2(
-		field("path", text(p.Path)), field("name", text(p.Pool.Name)), field("parent", text(p.Parent)),
-		field("reservation", vectorValue(&p.Reservation, r.Names)), field("entitlement", vectorValue(&p.Entitlement, r.Names)),
-		field("usage", vectorValue(&p.Usage, r.Names)), field("non_preemptible_usage", vectorValue(&p.NonPreemptible, r.Names)),
-		field("demand", vectorValue(&p.Demand, r.Names)), field("jobs", number(int64(p.Jobs))), field("waiting", number(int64(p.Waiting))),
-	)
+	out := object{look: look}
+	out.text("path", p.Path)
+	out.text("name", p.Pool.Name)
+	out.text("parent", p.Parent)
+	out.vector("reservation", &p.Reservation, r.Names)
+	out.vector("entitlement", &p.Entitlement, r.Names)
+	out.vector("usage", &p.Usage, r.Names)
+	out.vector("non_preemptible_usage", &p.NonPreemptible, r.Names)
+	out.vector("demand", &p.Demand, r.Names)
+	out.number("jobs", int64(p.Jobs))
+	out.number("waiting", int64(p.Waiting))
+	return out.term()
 }
 
-func principalValue(r *admit.Request) *ast.Term {
-	roles := make([]*ast.Term, 0, len(r.Principal.Bindings))
-	for _, b := range r.Principal.Bindings {
-		roles = append(roles, object2(field("role", text(b.Role.String())), field("pool", text(b.Pool))))
-	}
-	return object2(
-		field("name", text(r.Principal.Name)), field("tenant", text(r.Principal.Tenant)), field("roles", ast.NewTerm(ast.NewArray(roles...))),
-	)
+func principalValue(r *admit.Request, look *part) *ast.Term {
+	out := object{look: look}
+	out.text("name", r.Principal.Name)
+	out.text("tenant", r.Principal.Tenant)
+	out.add("roles", func(*part) *ast.Term {
+		roles := make([]*ast.Term, 0, len(r.Principal.Bindings))
+		for _, b := range r.Principal.Bindings {
+			roles = append(roles, ast.ObjectTerm(field("role", text(b.Role.String())), field("pool", text(b.Pool))))
+		}
+		return ast.ArrayTerm(roles...)
+	})
+	return out.term()
 }
 
-// cellValue leaves out what nobody looks at: clusters are only known when some rule does.
-func cellValue(r *admit.Request) *ast.Term {
+// cellValue has the cell's state only when some rule looks at it: nobody asked for it otherwise.
+func cellValue(r *admit.Request, look *part) *ast.Term {
+	out := object{look: look}
+	out.text("name", r.Cell)
 	if r.State == nil {
-		return object2(field("name", text(r.Cell)))
+		return out.term()
 	}
-	var clusters []*ast.Term
-	for _, c := range clustersOf(r) {
-		clusters = append(clusters, object2(field("name", text(c.name)), field("ready", ast.InternedTerm(c.ready)), field("hosts", number(c.hosts))))
-	}
-	return object2(
-		field("name", text(r.Cell)), field("hosts", number(int64(r.State.Hosts))), field("ready_hosts", number(int64(r.State.Ready))),
-		field("capacity", vectorValue(&r.State.Capacity, r.Names)), field("used", vectorValue(&r.State.Used, r.Names)),
-		field("clusters", ast.NewTerm(ast.NewArray(clusters...))),
-	)
+	out.number("hosts", int64(r.State.Hosts))
+	out.number("ready_hosts", int64(r.State.Ready))
+	out.vector("capacity", &r.State.Capacity, r.Names)
+	out.vector("used", &r.State.Used, r.Names)
+	out.add("clusters", func(*part) *ast.Term {
+		var clusters []*ast.Term
+		for _, c := range clustersOf(r) {
+			clusters = append(clusters, ast.ObjectTerm(field("name", text(c.name)), field("ready", ast.InternedTerm(c.ready)), field("hosts", number(c.hosts))))
+		}
+		return ast.ArrayTerm(clusters...)
+	})
+	return out.term()
 }
 
 type cluster struct {
@@ -88,49 +105,71 @@ func clustersOf(r *admit.Request) []cluster {
 	return out
 }
 
-// vectorValue names every kind of resource that the cell knows, those of which there is nothing too.
-func vectorValue(v *resource.Vector, names *resource.Names) *ast.Term {
-	items := make([][2]*ast.Term, 0, names.Len())
-	for k := range resource.Kind(names.Len()) {
-		items = append(items, field(names.Name(k), number(v[k])))
-	}
-	return object2(items...)
+// object is one that is being made: fields that nobody looks at are left out.
+type object struct {
+	look  *part
+	items [][2]*ast.Term
 }
 
+func (o *object) add(name string, value func(look *part) *ast.Term) {
+	if look := o.look.of(name); look != nil {
+		o.items = append(o.items, field(name, value(look)))
+	}
+}
+
+func (o *object) text(name, s string) { o.add(name, func(*part) *ast.Term { return text(s) }) }
+
+func (o *object) number(name string, n int64) {
+	o.add(name, func(*part) *ast.Term { return number(n) })
+}
+
+// vector names every kind of resource that the cell knows, those of which there is nothing too.
+func (o *object) vector(name string, v *resource.Vector, names *resource.Names) {
+	o.add(name, func(look *part) *ast.Term {
+		out := object{look: look}
+		for k := range resource.Kind(names.Len()) {
+			out.number(names.Name(k), v[k])
+		}
+		return out.term()
+	})
+}
+
+func (o *object) term() *ast.Term { return ast.ObjectTerm(o.items...) }
+
 // messageValue writes a message as a job file spells it: every plain field is there, numbers are numbers and durations are text in seconds.
-func messageValue(m protoreflect.Message) *ast.Term {
+func messageValue(m protoreflect.Message, look *part) *ast.Term {
+	out := object{look: look}
 	fields := m.Descriptor().Fields()
-	items := make([][2]*ast.Term, 0, fields.Len())
 	for i := range fields.Len() {
 		f := fields.Get(i)
 		if f.HasPresence() && !m.Has(f) {
 			continue
 		}
-		items = append(items, field(string(f.Name()), fieldValue(f, m.Get(f))))
+		out.add(string(f.Name()), func(look *part) *ast.Term { return fieldValue(f, m.Get(f), look) })
 	}
-	return object2(items...)
+	return out.term()
 }
 
-func fieldValue(f protoreflect.FieldDescriptor, v protoreflect.Value) *ast.Term {
+func fieldValue(f protoreflect.FieldDescriptor, v protoreflect.Value, look *part) *ast.Term {
 	switch {
 	case f.IsList():
 		list := v.List()
 		terms := make([]*ast.Term, list.Len())
 		for i := range terms {
-			terms[i] = singleValue(f, list.Get(i))
+			terms[i] = singleValue(f, list.Get(i), everything)
 		}
-		return ast.NewTerm(ast.NewArray(terms...))
+		return ast.ArrayTerm(terms...)
 	case f.IsMap():
 		items := make([][2]*ast.Term, 0, v.Map().Len())
 		for k, one := range v.Map().Range {
-			items = append(items, [2]*ast.Term{text(k.String()), singleValue(f.MapValue(), one)})
+			items = append(items, [2]*ast.Term{text(k.String()), singleValue(f.MapValue(), one, everything)})
 		}
-		return object2(items...)
+		return ast.ObjectTerm(items...)
 	}
-	return singleValue(f, v)
+	return singleValue(f, v, look)
 }
 
-func singleValue(f protoreflect.FieldDescriptor, v protoreflect.Value) *ast.Term {
+func singleValue(f protoreflect.FieldDescriptor, v protoreflect.Value, look *part) *ast.Term {
 	switch f.Kind() {
 	case protoreflect.BoolKind:
 		return ast.InternedTerm(v.Bool())
@@ -145,7 +184,7 @@ func singleValue(f protoreflect.FieldDescriptor, v protoreflect.Value) *ast.Term
 				return ast.NewTerm(value)
 			}
 		}
-		return messageValue(v.Message())
+		return messageValue(v.Message(), look)
 	case protoreflect.EnumKind:
 		if value := f.Enum().Values().ByNumber(v.Enum()); value != nil {
 			return text(string(value.Name()))
@@ -165,8 +204,6 @@ func singleValue(f protoreflect.FieldDescriptor, v protoreflect.Value) *ast.Term
 // seconds writes a duration as job files in JSON do, such as 90s or 0.5s.
 func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s" }
 
-func object(items ...[2]*ast.Term) ast.Value  { return ast.NewObject(items...) }
-func object2(items ...[2]*ast.Term) *ast.Term { return ast.NewTerm(ast.NewObject(items...)) }
 func field(name string, value *ast.Term) [2]*ast.Term {
 	return [2]*ast.Term{ast.InternedTerm(name), value}
 }

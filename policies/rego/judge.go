@@ -73,7 +73,9 @@ type set struct {
 	active  []*unit
 	shadows []*unit
 	idle    []admit.Status // of a directory: what cannot be read and has no former version
-	reads   reads
+	reads   reads          // of the active ones
+	look    *part          // what they see of an input
+	watch   *part          // what the shadows see
 	memo    *memo
 }
 
@@ -152,9 +154,13 @@ func (j *Judge) newUnit(b admit.Bundle) *unit {
 // enforce makes a new set of all that is to be in force and puts it there in one move. mu is held.
 func (j *Judge) enforce() {
 	s := &set{}
+	var watched reads
 	for _, u := range slices.Concat(j.directory.units(), j.stored) {
 		if u.shadow {
 			s.shadows = append(s.shadows, u)
+			if u.prog != nil {
+				watched = watched.join(u.prog.reads)
+			}
 		} else {
 			s.active = append(s.active, u)
 			if u.prog != nil {
@@ -166,6 +172,7 @@ func (j *Judge) enforce() {
 	slices.SortFunc(s.active, byName)
 	slices.SortFunc(s.shadows, byName)
 	s.idle = j.directory.broken()
+	s.look, s.watch = s.reads.tree(), watched.tree()
 	s.memo = newMemo(s.reads)
 	j.force.Store(s)
 	counts := telemetry.Rules{Active: len(s.active), Shadow: len(s.shadows), Broken: len(s.idle)}
@@ -258,7 +265,7 @@ func (j *Judge) ask(ctx context.Context, s *set, r *admit.Request, left *time.Du
 			return nil, false, ctx.Err()
 		}
 		began := time.Now()
-		answers = evaluate(s.active, inputOf(r), *left)
+		answers = evaluate(s.active, inputOf(r, s.look), *left)
 		*left = max(*left-time.Since(began), time.Millisecond)
 		<-j.slots
 		if !slices.ContainsFunc(answers, func(a answer) bool { return a.err != nil }) {

@@ -103,3 +103,42 @@ func (r reads) names() []string {
 	}
 	return out
 }
+
+// part is a part of the input, as a tree of names: all of it, or what is named below it. No part is none of it.
+type part struct {
+	whole bool
+	below map[string]*part
+}
+
+// everything is a part that is looked at as a whole.
+var everything = &part{whole: true}
+
+// tree is what has to be in an input for rules that look at these parts.
+func (r reads) tree() *part {
+	root := &part{}
+	for _, path := range r.paths {
+		at := root
+		for name := range strings.SplitSeq(path, ".") {
+			if path == "" {
+				break
+			}
+			if at.below == nil {
+				at.below = map[string]*part{}
+			}
+			if at.below[name] == nil {
+				at.below[name] = &part{}
+			}
+			at = at.below[name]
+		}
+		at.whole = true
+	}
+	return root
+}
+
+// of is the part below a name.
+func (p *part) of(name string) *part {
+	if p.whole {
+		return p
+	}
+	return p.below[name]
+}

@@ -36,7 +36,7 @@ func (j *Judge) Run(ctx context.Context) {
 
 // watch asks each shadow bundle by itself what it would say, as if it were the only one.
 func (j *Judge) watch(s shadowed) {
-	input := inputOf(s.request)
+	input := inputOf(s.request, s.set.watch)
 	for _, u := range s.set.shadows {
 		began := time.Now()
 		a := u.eval(input, j.config.Limit)
