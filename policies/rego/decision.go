@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/paceline-sched/paceline/core/api/admit"
 	"github.com/paceline-sched/paceline/core/telemetry"
@@ -141,11 +142,14 @@ type secrets []string
 
 func secretsOf(r *admit.Request) secrets {
 	var out secrets
+	one := func(value string) {
+		if len(value) >= leastSecret {
+			out = append(out, value)
+		}
+	}
 	add := func(env map[string]string) {
 		for value := range maps.Values(env) {
-			if len(value) >= leastSecret {
-				out = append(out, value)
-			}
+			one(value)
 		}
 	}
 	add(r.Job.Template.Env)
@@ -157,6 +161,7 @@ func secretsOf(r *admit.Request) secrets {
 	for i := range r.Job.Overrides {
 		add(r.Job.Overrides[i].Env)
 	}
+	patchedEnv(r.Spec.GetTask().GetKubernetes().GetPodPatch(), func(value *structpb.Value) { one(value.GetStringValue()) })
 	slices.SortFunc(out, func(a, b string) int { return len(b) - len(a) }) // of two values of which one is in the other, the longer one first
 	return out
 }

@@ -226,6 +226,10 @@ func masked(job proto.Message) proto.Message {
 const maskedValue = "***"
 
 func maskEnv(m protoreflect.Message) {
+	if patch, ok := m.Interface().(*structpb.Struct); ok {
+		patchedEnv(patch, func(value *structpb.Value) { value.Kind = &structpb.Value_StringValue{StringValue: maskedValue} })
+		return
+	}
 	for f, v := range m.Range {
 		switch {
 		case f.IsMap() && f.Name() == "env":
@@ -240,5 +244,39 @@ func maskEnv(m protoreflect.Message) {
 		default:
 			maskEnv(v.Message())
 		}
+	}
+}
+
+// patchedEnv finds the values of environments in a patch of a pod: those of its containers' env, wherever containers stand.
+func patchedEnv(patch *structpb.Struct, found func(value *structpb.Value)) {
+	for name, v := range patch.GetFields() {
+		if name == "env" {
+			variables(v, found)
+			continue
+		}
+		patchedEnv(v.GetStructValue(), found)
+		for _, one := range v.GetListValue().GetValues() {
+			patchedEnv(one.GetStructValue(), found)
+		}
+	}
+}
+
+// variables finds the values of one env: a list of names with values, or whatever else somebody wrote there.
+func variables(env *structpb.Value, found func(value *structpb.Value)) {
+	switch kind := env.GetKind().(type) {
+	case *structpb.Value_ListValue:
+		for _, one := range kind.ListValue.GetValues() {
+			if one.GetStructValue() == nil {
+				found(one)
+			} else if value := one.GetStructValue().GetFields()["value"]; value != nil {
+				found(value)
+			}
+		}
+	case *structpb.Value_StructValue:
+		for _, value := range kind.StructValue.GetFields() {
+			found(value)
+		}
+	default:
+		found(env)
 	}
 }

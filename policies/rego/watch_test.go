@@ -78,6 +78,41 @@ func TestDecisionsKeepSecrets(t *testing.T) {
 	}
 }
 
+// The same of what stands in a patch of a pod.
+func TestDecisionsKeepSecretsOfPatches(t *testing.T) {
+	const job = `{"name": "x", "batch": {}, "task": {"container": {"image": "a"}, "kubernetes": {"pod_patch": {"spec": {
+		"containers": [{"name": "main", "image": "shown", "env": [{"name": "PASSWORD", "value": "tr0ub4dor"}, {"name": "FROM", "valueFrom": {"fieldRef": {"fieldPath": "shown.path"}}}]}],
+		"initContainers": [{"name": "i", "env": [{"name": "NUMBER", "value": 4711.5}, "loose-secret"]}],
+		"ephemeralContainers": [{"name": "e", "env": {"TABLE": "table-secret"}}, {"name": "f", "env": "bare-secret"}]}}}}}`
+	var out bytes.Buffer
+	j, err := rego.New(rego.Config{Limit: patience, Log: slog.New(slog.NewTextHandler(&out, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := stored(t, "a", rules("warn contains sprintf(\"%v\", [v]) if { walk(input.job.task.kubernetes, [_, v]); is_string(v) }"))
+	if err := j.Load(1, []admit.Bundle{b}); err != nil {
+		t.Fatal(err)
+	}
+	r := request(t, job)
+	patch := r.Spec.GetTask().GetKubernetes().GetPodPatch().String()
+	warned := said(judge(t, j, r))
+	_, _, log := j.Report(1)
+	shown := fmt.Sprintf("%+v %s %s", log, &out, warned)
+	for _, secret := range []string{"tr0ub4dor", "4711.5", "loose-secret", "table-secret", "bare-secret"} {
+		if strings.Contains(shown, secret) {
+			t.Errorf("%q is told in %s", secret, shown)
+		}
+	}
+	for _, kept := range []string{`{"name":"PASSWORD","value":"***"}`, `"image":"shown"`, "shown.path", `"env":{"TABLE":"***"}`, `"env":"***"`, "warn a: ***"} {
+		if !strings.Contains(shown, kept) {
+			t.Errorf("%q is not told in %s", kept, shown)
+		}
+	}
+	if r.Spec.GetTask().GetKubernetes().GetPodPatch().String() != patch {
+		t.Fatal("the job itself was masked")
+	}
+}
+
 func TestDecisionsAreBounded(t *testing.T) {
 	j := newJudge(t, stored(t, "a", rules(`warn contains "x"`)))
 	for n := range 300 {
