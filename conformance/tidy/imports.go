@@ -83,6 +83,8 @@ var packageRules = []packageRule{
 
 	{"hostmanagers/kubernetes/emulator", []string{"hostmanagers/local/runner/...", "hostmanagers/kubernetes/emulator/..."}, "serves an emulated cluster to any client; knows nothing of Paceline"},
 	{"hostmanagers/kubernetes/emulator/cluster", nil, "a state machine knows neither connections nor processes"},
+	{"hostmanagers/kubernetes", []string{"core/driver", "core/execution", "core/telemetry", "core/workload", "hostmanagers/kubernetes/manifest", "hostmanagers/kubernetes/mirror"}, "a driver knows the contract, not the scheduler or other drivers"},
+	{"hostmanagers/kubernetes/manifest", []string{"core/driver", "core/execution", "hostmanagers/kubernetes/mirror"}, "writes pods for any cluster; the words of labels are mirror's"},
 	{"hostmanagers/kubernetes/mirror", []string{"core/driver", "core/resource", "core/workload"}, "a pure machine between a shard and an API server"},
 	{"hostmanagers/kubernetes/emulator/wire", nil, "messages and their forms stand alone"},
 
@@ -159,7 +161,7 @@ var libraries = []library{
 var testLibraries = []string{"pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe/go-internal"}
 
 // testOurs is open to every test: kits, data, and neighbours to build a scene from. The forbidden directions stay forbidden.
-var testOurs = []string{"core/...", "conformance/...", "sdk/...", "hostmanagers/mesos/recordings", "hostmanagers/mesos/recordio", "hostmanagers/mesos/emulator/..."}
+var testOurs = []string{"core/...", "conformance/...", "sdk/...", "hostmanagers/mesos/recordings", "hostmanagers/mesos/recordio", "hostmanagers/mesos/emulator/...", "hostmanagers/kubernetes/emulator/..."}
 
 // CheckImports holds every package to its rule and every library to its home.
 func CheckImports(t *Tree) []Finding {

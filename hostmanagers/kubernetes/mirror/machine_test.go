@@ -343,3 +343,21 @@ type testError string
 func (e testError) Error() string { return string(e) }
 
 const errTest = testError("the network is down")
+
+// The watch may tell a run's end before its creation is answered: the end is kept all the same.
+func TestAnEndBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.launch(1)
+	c := w.take()
+	p := w.pod(c)
+	created := mirrorConfig.ReadPod(p)
+	w.exits(p, 0)
+	w.answer(c, mirror.Answer{Pod: &created})
+	w.none()
+	w.expect(1, workload.RunSucceeded, workload.ReasonExited)
+	w.acknowledge(1)
+	if d := w.take(); d.UID != string(p.UID) {
+		t.Errorf("what is deleted is %+v", d)
+	}
+}

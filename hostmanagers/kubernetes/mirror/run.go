@@ -31,6 +31,7 @@ type run struct {
 	devices   []int
 
 	known   bool // its pod was seen; then key and uid are its own
+	gone    bool // its pod was seen to go
 	key     Key
 	uid     string
 	listing uint64 // the list of pods that was the newest when the pod became known
@@ -101,6 +102,10 @@ func (m *Machine) Answer(now int64, c *Call, a Answer, out *Output) {
 	}
 	r.create = nil
 	switch {
+	case r.gone: // the watch has told the whole of its life
+		if r.phase == forgotten {
+			m.forget(r)
+		}
 	case a.GivenUp:
 		m.vanish(r)
 	case a.Refused != "":
@@ -120,7 +125,7 @@ func (m *Machine) afterCreation(r *run) {
 	switch {
 	case r.phase == live && r.killed:
 		m.remove(r, r.grace)
-	case r.phase >= ended && r.known:
+	case r.phase == forgotten, r.phase == ended && r.known && !phaseOver(r.facts.Phase):
 		m.remove(r, 0)
 	}
 }
@@ -244,6 +249,7 @@ func (m *Machine) lose(r *run, reason workload.Reason, message string) {
 
 // vanish takes in that a run's pod is no more.
 func (m *Machine) vanish(r *run) {
+	r.gone = true
 	switch r.phase {
 	case forgotten:
 		m.forget(r)
@@ -424,4 +430,13 @@ func (m *Machine) force(r *run, seconds int64) {
 		m.remove(r, 0)
 	}
 	m.after(m.cfg.KillMargin, func() { m.force(r, seconds) })
+}
+
+// Where names the namespace of a run's pod, which may be on its way. false: the cluster has none.
+func (m *Machine) Where(id workload.RunID) (namespace string, ok bool) {
+	r := m.runs[id]
+	if r == nil || !r.known && r.phase != creating {
+		return "", false
+	}
+	return r.namespace, true
 }

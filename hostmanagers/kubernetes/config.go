@@ -1,0 +1,141 @@
+package kubernetes
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/paceline-sched/paceline/core/execution"
+	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/manifest"
+	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/mirror"
+)
+
+// The defaults of a Config.
+const (
+	// DefaultNamespace has the pods of jobs that name none.
+	DefaultNamespace = "default"
+	// DefaultRequests are under way at once: more gain nothing on one connection.
+	DefaultRequests = 32
+
+	defaultDrain  = 5 * time.Second
+	maxRequests   = 1024
+	tokenShift    = 22
+	agent         = "paceline"
+	firstWait     = 50 * time.Millisecond
+	longestWait   = 5 * time.Second
+	longestAdvice = time.Minute // of what a server says when to come again
+)
+
+// Config says which Kubernetes cluster it is, and how to use it. Zero fields take their defaults.
+type Config struct {
+	// API is how the API server is reached; see Connect. Its rate limits are lifted.
+	API *rest.Config
+	// Pods is what all pods have in common. Its Owner must be set: the runs of an owner are his alone.
+	Pods manifest.Config
+	// Limits are the machine's. Owner, Tolerated, Features and FirstToken are filled in.
+	Limits mirror.Config
+
+	// Requests are under way at once. Default: 32.
+	Requests int
+	// FirstWait and LongestWait bound the waits between two attempts of a request or a watch; each is drawn between nothing and twice the one
+	// before. Defaults: 50 ms, 5 s.
+	FirstWait, LongestWait time.Duration
+	// Drain bounds how long what was accepted is carried out after the end of Start's context. Default: 5 s.
+	Drain time.Duration
+
+	Logger *slog.Logger
+	// Now is the wall clock. Default: time.Now.
+	Now func() time.Time
+	// AfterFunc calls a function once after a time, unless stop comes before. Default: time.AfterFunc.
+	AfterFunc func(d time.Duration, f func()) (stop func() bool)
+}
+
+// Connect reads how a cluster is reached: from a kubeconfig and one of its contexts ("": its current one), or without a kubeconfig as a pod of
+// that cluster.
+func Connect(kubeconfig, context string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		c, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("reach the cluster that this process is a pod of (name a kubeconfig if it is not): %w", err)
+		}
+		return c, nil
+	}
+	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, &clientcmd.ConfigOverrides{CurrentContext: context},
+	).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig %s: %w", kubeconfig, err)
+	}
+	return c, nil
+}
+
+// Validate fills in the defaults and reports what is out of range.
+func (c *Config) Validate() error {
+	orDefault(&c.Pods.Namespace, DefaultNamespace)
+	orDefault(&c.Requests, DefaultRequests)
+	orDefault(&c.FirstWait, firstWait)
+	orDefault(&c.LongestWait, longestWait)
+	orDefault(&c.Drain, defaultDrain)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.AfterFunc == nil {
+		c.AfterFunc = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
+	}
+	switch {
+	case c.API == nil:
+		return errors.New("kubernetes: API must say how the API server is reached")
+	case c.Requests < 1 || c.Requests > maxRequests:
+		return fmt.Errorf("kubernetes: Requests is %d; it must be from 1 to %d", c.Requests, maxRequests)
+	case c.FirstWait < 0 || c.LongestWait < c.FirstWait || c.Drain < 0:
+		return errors.New("kubernetes: FirstWait, LongestWait and Drain must not be negative, and LongestWait not below FirstWait")
+	}
+	c.Limits.Owner, c.Limits.Tolerated, c.Limits.Features = c.Pods.Owner, c.Pods.Tolerated, c.features()
+	c.Limits.FirstToken = uint64(max(c.Now().UnixMilli(), 0)) << tokenShift //nolint:gosec // not negative
+	if err := c.Limits.Validate(); err != nil {
+		return fmt.Errorf("kubernetes: %w", err)
+	}
+	return nil
+}
+
+// features are what hosts can do for tasks, by what is allowed.
+func (c *Config) features() map[string]string {
+	list := []execution.Feature{
+		execution.FeatureImage, execution.FeatureContainers, execution.FeatureVolume, execution.FeatureClaim, execution.FeatureKubernetes,
+	}
+	if c.Pods.Privileged {
+		list = append(list, execution.FeaturePrivileged)
+	}
+	all := maps.Clone(execution.WithFeatures(nil, list...))
+	if c.Pods.DefaultImage != "" {
+		all[string(execution.FeatureCommand)] = execution.FeatureYes
+	}
+	return all
+}
+
+// client is the API's configuration with client-go's own limits lifted: the driver has its own. Messages are protobuf: JSON costs five times the
+// time.
+func (c *Config) client() *rest.Config {
+	api := rest.CopyConfig(c.API)
+	api.QPS, api.Burst = -1, math.MaxInt32
+	api.UserAgent = agent
+	api.ContentConfig = rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON}
+	return api
+}
+
+func orDefault[T comparable](value *T, otherwise T) {
+	var zero T
+	if *value == zero {
+		*value = otherwise
+	}
+}

@@ -1,0 +1,256 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/paceline-sched/paceline/core/telemetry"
+	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/mirror"
+)
+
+// requestTimeout bounds one attempt. What became of one that was cut off the next one finds out.
+const requestTimeout = 30 * time.Second
+
+// request makes calls, one at a time, until the context ends.
+func (d *Driver) request(ctx context.Context) {
+	for {
+		c := d.take(ctx)
+		if c == nil {
+			return
+		}
+		var answer mirror.Answer
+		var err error
+		if c.Launch != nil {
+			answer, err = d.create(ctx, c)
+		} else {
+			answer, err = d.remove(ctx, c)
+		}
+		d.mu.Lock()
+		d.inFlight--
+		if err == nil { // else the context has ended
+			d.machine.Answer(d.cfg.Now().UnixNano(), c, answer, &d.out)
+			d.absorb()
+		}
+		d.changed.Broadcast()
+		d.mu.Unlock()
+	}
+}
+
+// take waits for a call; nil: there will be none.
+func (d *Driver) take(ctx context.Context) *mirror.Call {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.queue) == 0 && !d.ended {
+		d.changed.Wait()
+	}
+	if d.ended || ctx.Err() != nil {
+		return nil
+	}
+	c := d.queue[0]
+	d.queue[0] = nil
+	d.queue = d.queue[1:]
+	d.inFlight++
+	return c
+}
+
+// create has a pod created, however often that must be tried. An error means that the context ended.
+func (d *Driver) create(ctx context.Context, c *mirror.Call) (mirror.Answer, error) {
+	pod, invalid := d.cfg.Pods.Pod(c.Launch, c.GPU)
+	if invalid != nil {
+		return mirror.Answer{Refused: string(metav1.StatusReasonInvalid), Message: invalid.Error()}, nil
+	}
+	pause := backoff{cfg: &d.cfg}
+	for {
+		var got corev1.Pod
+		err := d.attempt(ctx, func(ctx context.Context) error {
+			return d.api.RESTClient().Post().Namespace(pod.Namespace).Resource("pods").MaxRetries(0).Body(pod).Do(ctx).Into(&got)
+		})
+		switch {
+		case err == nil:
+			record := d.cfg.Limits.ReadPod(&got)
+			return mirror.Answer{Pod: &record}, nil
+		case ctx.Err() != nil:
+			return mirror.Answer{}, err
+		case apierrors.IsAlreadyExists(err):
+			answer, found, err := d.lookUp(ctx, pod)
+			if err != nil || found {
+				return answer, err
+			}
+		case !transient(err):
+			return mirror.Answer{Refused: refusal(err), Message: err.Error()}, nil
+		}
+		if !d.wanted(c) {
+			answer, found, err := d.lookUp(ctx, pod)
+			if err == nil && !found {
+				answer = mirror.Answer{GivenUp: true}
+			}
+			return answer, err
+		}
+		d.sleep(ctx, pause.next(err))
+	}
+}
+
+func (d *Driver) wanted(c *mirror.Call) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.machine.Wanted(c)
+}
+
+// lookUp asks for the pod that has a run's name. An error means that the context ended.
+func (d *Driver) lookUp(ctx context.Context, pod *corev1.Pod) (answer mirror.Answer, found bool, err error) {
+	pause := backoff{cfg: &d.cfg}
+	for {
+		var got *corev1.Pod
+		err := d.attempt(ctx, func(ctx context.Context) error {
+			var err error
+			got, err = d.api.Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+			return err //nolint:wrapcheck // the caller looks at it
+		})
+		switch {
+		case err == nil:
+			record := d.cfg.Limits.ReadPod(got)
+			if !record.Own {
+				return mirror.Answer{
+					Refused: string(metav1.StatusReasonAlreadyExists),
+					Message: fmt.Sprintf("namespace %q has a pod of the run's name that is not this cell's", pod.Namespace),
+				}, true, nil
+			}
+			return mirror.Answer{Pod: &record}, true, nil
+		case ctx.Err() != nil:
+			return mirror.Answer{}, false, err
+		case apierrors.IsNotFound(err):
+			return mirror.Answer{}, false, nil
+		case !transient(err):
+			return mirror.Answer{Refused: refusal(err), Message: err.Error()}, true, nil
+		}
+		d.sleep(ctx, pause.next(err))
+	}
+}
+
+// remove has a pod deleted. An error means that the context ended.
+func (d *Driver) remove(ctx context.Context, c *mirror.Call) (mirror.Answer, error) {
+	pause, uid := backoff{cfg: &d.cfg}, types.UID(c.UID)
+	options := metav1.DeleteOptions{GracePeriodSeconds: &c.Grace, Preconditions: &metav1.Preconditions{UID: &uid}}
+	for {
+		err := d.attempt(ctx, func(ctx context.Context) error {
+			return d.api.RESTClient().Delete().Namespace(c.Namespace).Resource("pods").Name(c.Run.String()).MaxRetries(0).Body(&options).Do(ctx).Error()
+		})
+		switch {
+		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // the last: the name has another pod now
+			return mirror.Answer{}, nil
+		case ctx.Err() != nil:
+			return mirror.Answer{}, err
+		case !transient(err):
+			d.cfg.Logger.Warn("a pod cannot be deleted", slog.String(telemetry.KeyRun, c.Run.String()), slog.Any(telemetry.KeyError, err))
+			return mirror.Answer{Refused: refusal(err), Message: err.Error()}, nil
+		}
+		d.sleep(ctx, pause.next(err))
+	}
+}
+
+// attempt makes one request, once the throttle lets it.
+func (d *Driver) attempt(ctx context.Context, f func(ctx context.Context) error) error {
+	for wait := d.throttle.wait(); wait > 0; wait = d.throttle.wait() {
+		d.sleep(ctx, wait)
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("wait for the API server's leave: %w", err)
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := f(limited)
+	d.throttle.heed(err)
+	return err
+}
+
+// sleep waits, or returns when the context ends.
+func (d *Driver) sleep(ctx context.Context, wait time.Duration) {
+	over := make(chan struct{})
+	stop := d.cfg.AfterFunc(wait, func() { close(over) })
+	defer stop()
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
+}
+
+// throttle holds all requests back when the API server asks for it.
+type throttle struct {
+	cfg   *Config
+	mu    sync.Mutex
+	until time.Time
+}
+
+func (t *throttle) wait() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.until.Sub(t.cfg.Now())
+}
+
+// heed takes in an answer. Only 429 speaks of the server as a whole.
+func (t *throttle) heed(err error) {
+	if !apierrors.IsTooManyRequests(err) {
+		return
+	}
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	wait := min(max(time.Duration(seconds)*time.Second, t.cfg.FirstWait), longestAdvice)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if until := t.cfg.Now().Add(wait/2 + rand.N(wait)); until.After(t.until) { //nolint:gosec // spreads attempts
+		t.until = until
+	}
+}
+
+// backoff is the wait between attempts: twice as long each time, and drawn, so that many do not come at once.
+type backoff struct {
+	cfg   *Config
+	bound time.Duration
+}
+
+func (b *backoff) reset() { b.bound = 0 }
+
+func (b *backoff) next(err error) time.Duration {
+	b.bound = min(max(2*b.bound, b.cfg.FirstWait), b.cfg.LongestWait)
+	wait := rand.N(b.bound + 1) //nolint:gosec // spreads attempts
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		wait += min(time.Duration(seconds)*time.Second, longestAdvice)
+	}
+	return wait
+}
+
+// transient reports whether a request may succeed when it is made again as it is.
+func transient(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true // of the network
+	}
+	code := status.Status().Code
+	switch code {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return !apierrors.IsAlreadyExists(err)
+	}
+	return code < http.StatusBadRequest || code >= http.StatusInternalServerError
+}
+
+// refusal is the word of the machine's table for why the API server does not take a request.
+func refusal(err error) string {
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return mirror.RefusedNamespaceEnds
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		return mirror.RefusedByQuota
+	}
+	return string(apierrors.ReasonForError(err))
+}

@@ -1,0 +1,188 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/mirror"
+)
+
+const (
+	// pageSize bounds the objects of one answer to a list, so that neither side ever holds all of them as such.
+	pageSize = 1000
+	// watchSeconds is how long a watch is asked to last; the server ends it then, and it goes on from where it was.
+	watchSeconds = 600
+	// soon is how short a watch must have been to count as a failure.
+	soon = time.Second
+)
+
+// view is one kind of object that is listed and then watched.
+type view struct {
+	name  string
+	begin func()                                                                   // a list begins
+	page  func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) // takes in a part of it
+	end   func()                                                                   // it is complete
+	watch func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+	event func(watch.Event)
+}
+
+func (d *Driver) watchNodes(ctx context.Context) {
+	var list []mirror.Node
+	d.follow(ctx, &view{
+		name:  "nodes",
+		begin: func() { list = nil },
+		page: func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) {
+			nodes, err := d.api.Nodes().List(ctx, o)
+			if err != nil {
+				return metav1.ListMeta{}, fmt.Errorf("list the nodes: %w", err)
+			}
+			for i := range nodes.Items {
+				list = append(list, d.cfg.Limits.ReadNode(&nodes.Items[i]))
+			}
+			return nodes.ListMeta, nil
+		},
+		end: func() {
+			d.input(func(now int64, out *mirror.Output) { d.machine.Nodes(now, list, out) })
+			list = nil
+		},
+		watch: d.api.Nodes().Watch,
+		event: func(e watch.Event) {
+			n, ok := e.Object.(*corev1.Node)
+			if !ok {
+				return
+			}
+			record := d.cfg.Limits.ReadNode(n)
+			d.input(func(now int64, out *mirror.Output) {
+				if e.Type == watch.Deleted {
+					d.machine.NodeGone(now, record.Name, out)
+				} else {
+					d.machine.NodeChanged(now, record, out)
+				}
+			})
+		},
+	})
+}
+
+func (d *Driver) watchPods(ctx context.Context) {
+	var list []mirror.Pod
+	d.follow(ctx, &view{
+		name: "pods",
+		begin: func() {
+			list = nil
+			d.input(func(int64, *mirror.Output) { d.machine.Listing() })
+		},
+		page: func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) {
+			pods, err := d.api.Pods(metav1.NamespaceAll).List(ctx, o)
+			if err != nil {
+				return metav1.ListMeta{}, fmt.Errorf("list the pods: %w", err)
+			}
+			for i := range pods.Items {
+				list = append(list, d.cfg.Limits.ReadPod(&pods.Items[i]))
+			}
+			return pods.ListMeta, nil
+		},
+		end: func() {
+			d.input(func(now int64, out *mirror.Output) { d.machine.Pods(now, list, out) })
+			list = nil
+		},
+		watch: d.api.Pods(metav1.NamespaceAll).Watch,
+		event: func(e watch.Event) {
+			p, ok := e.Object.(*corev1.Pod)
+			if !ok {
+				return
+			}
+			record := d.cfg.Limits.ReadPod(p)
+			d.input(func(now int64, out *mirror.Output) {
+				if e.Type == watch.Deleted {
+					d.machine.PodGone(now, &record, out)
+				} else {
+					d.machine.PodChanged(now, &record, out)
+				}
+			})
+		},
+	})
+}
+
+// follow keeps a view up to date until the context ends. A watch that ends goes on from where it was; only if the server does not remember that
+// far, everything is listed anew.
+func (d *Driver) follow(ctx context.Context, v *view) {
+	version, pause := "", backoff{cfg: &d.cfg}
+	for ctx.Err() == nil {
+		var err error
+		if version == "" {
+			version, err = list(ctx, v)
+		}
+		if err == nil {
+			version, err = d.watch(ctx, v, version, &pause)
+		}
+		if err != nil && ctx.Err() == nil {
+			if gone(err) {
+				version = ""
+			} else {
+				d.contact(v.name, err)
+			}
+			d.sleep(ctx, pause.next(err))
+		}
+	}
+}
+
+// gone reports whether a version is too old to go on from.
+func gone(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
+
+func list(ctx context.Context, v *view) (string, error) {
+	v.begin()
+	o := metav1.ListOptions{Limit: pageSize}
+	for {
+		part, err := v.page(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		if o.Continue = part.Continue; o.Continue == "" {
+			v.end()
+			return part.ResourceVersion, nil
+		}
+	}
+}
+
+// watch follows one watch to its end, and returns the version to go on from.
+func (d *Driver) watch(ctx context.Context, v *view, version string, pause *backoff) (string, error) {
+	lasts := int64(watchSeconds)
+	w, err := v.watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &lasts})
+	if err != nil {
+		return version, fmt.Errorf("watch from version %s on: %w", version, err)
+	}
+	defer w.Stop()
+	begun, heard := d.cfg.Now(), false
+	d.contact(v.name, nil)
+	for e := range w.ResultChan() {
+		if e.Type == watch.Error {
+			return version, apierrors.FromObject(e.Object)
+		}
+		if e.Type != watch.Bookmark {
+			v.event(e)
+		}
+		heard = true
+		pause.reset()
+		version = versionOf(e.Object, version)
+	}
+	if !heard && d.cfg.Now().Sub(begun) < soon {
+		d.sleep(ctx, pause.next(nil))
+	}
+	return version, nil
+}
+
+func versionOf(o runtime.Object, otherwise string) string {
+	m, err := meta.Accessor(o)
+	if err != nil || m.GetResourceVersion() == "" {
+		return otherwise
+	}
+	return m.GetResourceVersion()
+}
