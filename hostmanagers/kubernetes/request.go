@@ -69,7 +69,7 @@ func (d *Driver) take(ctx context.Context) *mirror.Call {
 func (d *Driver) create(ctx context.Context, c *mirror.Call) (mirror.Answer, error) {
 	pod, invalid := d.cfg.Pods.Pod(c.Launch, c.GPU)
 	if invalid != nil {
-		return mirror.Answer{Refused: string(metav1.StatusReasonInvalid), Message: invalid.Error()}, nil
+		return mirror.Answer{Refused: string(metav1.StatusReasonInvalid), Message: invalid.Error()}, nil //nolint:nilerr // the refusal is the answer
 	}
 	pause := backoff{cfg: &d.cfg}
 	for {
