@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -172,7 +173,7 @@ func TestProcesses(t *testing.T) {
 	t.Parallel()
 	skipped := map[string]string{
 		"AfterTheEndNothingIsTaken": "it counts goroutines, and those that watch over the run that goes on are the emulator's, in this process",
-		"CallsMayBeConcurrent":      "the emulated kubelet loses polite signals to processes that are just being started",
+		"CallsMayBeConcurrent":      "an emulated kubelet loses the polite signal to a process that is just being started",
 	}
 	for _, check := range drivertest.Checks() {
 		t.Run(check.Name, func(t *testing.T) {
@@ -192,11 +193,12 @@ func TestProcesses(t *testing.T) {
 					t.Error(err)
 				}
 			})
+			deaf := filepath.Join(t.TempDir(), "deaf") // is there once nothing is heard any more
 			check.Run(t, kit(t, e, api, drivertest.Work{
 				Exit:    func(l *driver.Launch, code int32) { says("sh", "-c", "exit "+strconv.Itoa(int(code)))(l) },
 				Forever: says("sleep", "1000"), Bad: bad,
 				Healthy: checked("true", "sleep", "1000"), Sick: checked("false", "sleep", "1000"),
-				Deaf:  checked("true", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"),
+				Deaf:  checked("test -e "+deaf, "sh", "-c", "trap '' TERM; touch "+deaf+"; while :; do sleep 1; done"),
 				Print: func(l *driver.Launch, text string) { says("printf", "%s", text)(l) },
 			}))
 		})
