@@ -90,7 +90,7 @@ var packageRules = []packageRule{
 
 	{"policies/signature", nil, "a key signs bytes, whatever they are"},
 	{"policies/registry", []string{"core/...", "sdk/policyabi", "policies/wasm", "policies/wasm/kit", "policies/signature"}, "chooses which loaded version decides; the cell stores what it knows"},
-	{"policies/decision", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/fragment", "core/shard", "core/telemetry"}, "records any placer; knows none by name"},
+	{"policies/decision", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/fragment", "core/shard", "core/preemption", "core/respool", "core/telemetry"}, "records any placer, and what other policies are asked; knows none by name"},
 	{"policies/wasm", []string{"core/...", "sdk/...", "policies/wasm/..."}, "runs policies on a shard's table; knows no registry"},
 	{"policies/wasm/kit", []string{"core/...", "sdk/...", "policies/wasm", "policies/wasm/internal/assembler"}, "judges modules through the placer that serves with them"},
 	{"policies/builtin/...", []string{"sdk/policy/...", "sdk/policyabi", "policies/builtin"}, "is built into modules, so it may import what any author may"},
@@ -105,7 +105,7 @@ var packageRules = []packageRule{
 	{"cmd/paceline/e2e", []string{"sdk/...", "cmd/paceline/internal/..."}, "judges the binary from outside; it only builds what is inside"},
 	{"cmd/paceline/internal/server", []string{"core/...", "policies/...", "federation/...", "hostmanagers/...", "sdk/...", "cmd/paceline/internal/..."}, "all wiring is here"},
 	{"cmd/paceline/internal/members", []string{"core/api", "core/cluster", "core/driver", "core/engine", "core/scheduler", "core/shard", "core/telemetry", "hostmanagers/split", "hostmanagers/shard", "hostmanagers/simulated"}, "keeps connections of any kind; what one is made of is server's"},
-	{"cmd/paceline/internal/replay", []string{"core/host", "core/placement", "core/resource", "core/workload", "policies/decision", "policies/native", "policies/wasm", "sdk/policyabi"}, "reads a log and runs policies on it as a shard would, without one"},
+	{"cmd/paceline/internal/replay", []string{"core/host", "core/placement", "core/preemption", "core/resource", "core/respool", "core/workload", "policies/decision", "policies/native", "policies/wasm", "sdk/policyabi"}, "reads a log and runs policies on it as a shard would, without one"},
 	{"cmd/paceline/internal/policy", []string{"core/host", "core/placement", "core/resource", "core/workload", "policies/wasm", "policies/wasm/kit", "policies/signature", "sdk/guest", "sdk/policyabi"}, "makes and judges policies as a server would, without one"},
 	{"cmd/paceline/internal/rules", []string{"core/api/admit", "core/api/auth", "core/api/spec", "core/resource", "core/respool", "core/scheduler", "policies/rego", "sdk/...", "cmd/paceline/internal/jobfile"}, "judges jobs as a server would, without one"},
 	{"cmd/paceline/internal/simpack", []string{"core/resource", "core/workload", "core/host", "core/placement", "core/fragment", "policies/native", "policies/wasm", "sdk/policyabi", "cmd/paceline/internal/tracefile"}, "an experiment on the real placement"},

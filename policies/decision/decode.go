@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/paceline-sched/paceline/core/host"
@@ -39,7 +40,7 @@ var ErrNoSegment = errors.New("no segment of decisions")
 // what is good was visited.
 func Read(r io.Reader, visit func(Event) error) (Tail, error) {
 	var head [len(magic)]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil || string(head[:]) != magic && string(head[:]) != older {
+	if _, err := io.ReadFull(r, head[:]); err != nil || string(head[:]) != magic && !slices.Contains(older, string(head[:])) {
 		return Tail{}, fmt.Errorf("%w: it begins with %q", ErrNoSegment, head)
 	}
 	d := &decoder{visit: visit}
@@ -134,6 +135,8 @@ func (d *decoder) record(kind byte, payload []byte) error {
 		return d.mix(payload)
 	case recordChanges:
 		return d.changes(&cursor{b: payload})
+	case recordQuestion:
+		return d.question(payload)
 	case recordDecision:
 		return d.decision(&cursor{b: payload})
 	}

@@ -1,4 +1,4 @@
-// Package decision keeps what placers decided, with all that they saw, and runs it again with other policies.
+// Package decision keeps what placers decided, with all that they saw, and runs it again with other policies; and what policies of quota and preemption were asked.
 //
 // A Log is a directory. A Recorder wraps the placers of one shard: it listens to the shard's table through host.Journal and writes what happened there, and
 // every batch with its answer, into segments. Replay reads them: it has the recorded cell and any number of other policies live through the same batches, each on a table
@@ -12,9 +12,9 @@
 // Recording delays nobody: when the writer lags or the disk is full, decisions are dropped and counted, and a later segment says that there is a gap before it. What
 // was not written when a machine dies, up to FlushEvery, is missing.
 //
-// # Format, version 2
+// # Format, version 3
 //
-// A segment is one file, SHARD/NUMBER.decisions, and stands alone. It begins with the eight bytes "PLDECLG" 0x02. Records follow: a length and the CRC-32C of the
+// A segment is one file, SHARD/NUMBER.decisions, and stands alone. It begins with the eight bytes "PLDECLG" 0x03. Records follow: a length and the CRC-32C of the
 // payload, 4 bytes each, little-endian, then the payload, whose first byte is its kind:
 //
 //	1 header    JSON of Header; the first record
@@ -26,13 +26,14 @@
 //	7 decision  a batch: what was asked and what was answered
 //	8 end       the segment was closed in order
 //	9 mix       JSON of the work to come as a policy was told; the n-th one is called n afterwards, 0 is none
+//	10 question deflated JSON of what a policy of quota or preemption was asked, and its answer
 //
 // Numbers in 6 and 7 are varints as in encoding/binary; times are nanoseconds since the record before that has one, the header first. A reader stops at the first record that is cut
 // off or fails its sum: everything before it is good. Kinds and fields come in later versions, never other meanings:
-// version 2 has the priority of requests, and which of them are revocable; segments of version 1 are read as well.
+// version 2 has the priority of requests, and which of them are revocable; version 3 has questions, in segments of their own below questions, whose table is empty. Segments of all versions are read.
 //
 // # Concurrency
 //
-// A Recorder's Placer and the placers that it returns belong to the owner of the shard's table. Each Recorder starts one goroutine, which Close waits for. A Log may be used
+// A Recorder's Placer and the placers that it returns belong to the owner of the shard's table. Each Recorder, and Asked, starts one goroutine, which Close waits for. A Log may be used
 // from any number of goroutines, and read while it is written.
 package decision

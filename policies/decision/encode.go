@@ -14,10 +14,10 @@ import (
 )
 
 // magic begins a segment; its last byte is the version of the format.
-const magic = "PLDECLG\x02"
+const magic = "PLDECLG\x03"
 
-// older begins segments of version 1, which know neither priorities nor revocable work.
-const older = "PLDECLG\x01"
+// older begin segments of version 1, which know neither priorities nor revocable work, and of version 2, which hold no questions.
+var older = []string{"PLDECLG\x01", "PLDECLG\x02"}
 
 // The kinds of records.
 const (
@@ -30,6 +30,7 @@ const (
 	recordDecision
 	recordEnd
 	recordMix
+	recordQuestion
 )
 
 // frameBytes stand before every payload.

@@ -79,4 +79,5 @@ type Event struct {
 	State    *host.State
 	Change   *Change
 	Decision *Decision
+	Question *Question
 }

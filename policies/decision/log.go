@@ -83,8 +83,8 @@ func OpenLog(config Config) (*Log, error) {
 // Record returns a source of the same placers that records what they decide for a shard. Close it when the shard has ended.
 func (l *Log) Record(shard string, source placement.PlacerSource) (*Recorder, error) {
 	dir := filepath.Join(l.config.Dir, strings.ReplaceAll(shard, "/", "."))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of shard %s in the log of decisions: %w", shard, err)
+	if err := makeDir(dir); err != nil {
+		return nil, err
 	}
 	next := uint64(0)
 	sequence := uint64(0)
@@ -99,6 +99,13 @@ func (l *Log) Record(shard string, source placement.PlacerSource) (*Recorder, er
 		}
 	}
 	return newRecorder(l, shard, source, &writer{log: l, shard: shard, dir: dir, next: next}, sequence), nil
+}
+
+func makeDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make a directory of the log of decisions: %w", err)
+	}
+	return nil
 }
 
 // lastSequence returns the sequence after that of the last decision of a segment.

@@ -139,14 +139,17 @@ func TestOlderSegment(t *testing.T) {
 		})
 		return list, err
 	}
-	now, err := read(2)
+	now, err := read(3)
 	if err != nil || len(now) != 2 || now[1].Priority != mine.Priority || !now[1].Revocable || now[1].Pool != mine.Pool || now[0].Priority != 0 || now[0].Revocable {
 		t.Fatalf("%+v, %v", now, err)
+	}
+	if then, err := read(2); err != nil || !reflect.DeepEqual(then, now) {
+		t.Fatalf("%+v, %v", then, err)
 	}
 	if then, err := read(1); err != nil || !reflect.DeepEqual(then[0], now[0]) {
 		t.Fatalf("%+v, %v", then, err)
 	}
-	if _, err := read(3); !errors.Is(err, decision.ErrNoSegment) {
+	if _, err := read(4); !errors.Is(err, decision.ErrNoSegment) {
 		t.Fatalf("a version to come is taken for one that is known: %v", err)
 	}
 }

@@ -62,12 +62,14 @@ among it. A batch joins tasks of many jobs: it knows their pools, labels and nee
 func newDecisionsCommand(dataDir string, now func() time.Time) *cobra.Command {
 	var s source
 	var f filter
+	var kind string
 	cmd := &cobra.Command{
 		Use:   "decisions",
 		Short: "Show recorded batches of placement",
 		Long:  decisionsHelp,
 		Example: `  paceline policy decisions --since 10m
-  paceline policy decisions --policy 3f9a --pool /prod -o json`,
+  paceline policy decisions --policy 3f9a --pool /prod -o json
+  paceline policy decisions --kind preempt`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON, err := wantsJSON(cmd)
@@ -81,6 +83,13 @@ func newDecisionsCommand(dataDir string, now func() time.Time) *cobra.Command {
 			if f.limit < 1 {
 				return mistakef("--limit %d: show at least one", f.limit)
 			}
+			asks, err := asksPolicies(kind)
+			if err != nil {
+				return err
+			}
+			if asks {
+				return showAsked(cmd.OutOrStdout(), dir, wanted, kind, &f, asJSON)
+			}
 			list, err := read(dir, wanted, &f)
 			if err != nil {
 				return err
@@ -93,6 +102,7 @@ func newDecisionsCommand(dataDir string, now func() time.Time) *cobra.Command {
 		},
 	}
 	s.flags(cmd, dataDir)
+	kindFlag(cmd, &kind)
 	cmd.Flags().StringVar(&f.policy, "policy", "", "only what this policy or strategy served, by name or by the beginning of its digest")
 	cmd.Flags().StringVar(&f.pool, "pool", "", "only batches with tasks of this pool or one below it")
 	cmd.Flags().IntVar(&f.limit, "limit", 50, "how many at most, the newest ones")

@@ -107,23 +107,33 @@ least-residue and load-aware are for all tasks.
 func newReplayCommand(dataDir string, now func() time.Time) *cobra.Command {
 	var s source
 	var policies []string
+	var kind string
 	o := decision.Options{}
 	cmd := &cobra.Command{
 		Use:   "replay --policy POLICY",
 		Short: "Give recorded batches to another policy and count what would differ",
 		Long:  replayHelp,
 		Example: `  paceline policy replay --policy new.wasm --since 1h
-  paceline policy replay --policy native --policy pack --data-dir /var/lib/paceline -o json`,
+  paceline policy replay --policy native --policy pack --data-dir /var/lib/paceline -o json
+  paceline policy replay --kind quota --policy drf --since 1h`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(policies) == 0 {
 				return mistakef("name the policy to replay with: --policy new.wasm, or one that is built in: %s", strings.Join(builtIn(), ", "))
+			}
+			asks, err := asksPolicies(kind)
+			if err != nil {
+				return err
+			}
+			if asks {
+				return askAgain(cmd, &s, kind, policies, o.Differences, now())
 			}
 			return run(cmd, &s, policies, o, now())
 		},
 	}
 	s.flags(cmd, dataDir)
 	s.setFlag(cmd)
+	kindFlag(cmd, &kind)
 	cmd.Flags().StringArrayVar(&policies, "policy", nil, "a module's file, or one of "+strings.Join(builtIn(), ", ")+"; may be repeated")
 	limits(cmd, &o)
 	return cmd
@@ -140,6 +150,7 @@ const diffHelp = `Give recorded batches to two policies and count where they dif
 
 func newDiffCommand(dataDir string, now func() time.Time) *cobra.Command {
 	var s source
+	var kind string
 	o := decision.Options{}
 	cmd := &cobra.Command{
 		Use:   "diff POLICY POLICY",
@@ -148,10 +159,20 @@ func newDiffCommand(dataDir string, now func() time.Time) *cobra.Command {
 		Example: `  paceline policy diff old.wasm new.wasm --since 1h
   paceline policy diff best-fit new.wasm --log ./decisions`,
 		Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, given []string) error { return run(cmd, &s, given, o, now()) },
+		RunE: func(cmd *cobra.Command, given []string) error {
+			asks, err := asksPolicies(kind)
+			if err != nil {
+				return err
+			}
+			if asks {
+				return askAgain(cmd, &s, kind, given, o.Differences, now())
+			}
+			return run(cmd, &s, given, o, now())
+		},
 	}
 	s.flags(cmd, dataDir)
 	s.setFlag(cmd)
+	kindFlag(cmd, &kind)
 	limits(cmd, &o)
 	return cmd
 }
@@ -159,17 +180,21 @@ func newDiffCommand(dataDir string, now func() time.Time) *cobra.Command {
 // strategies are those of the built-in placer; native stands for the one under which each task was recorded.
 var strategies = []string{"native", string(workload.StrategyBestFit), string(workload.StrategyPack), string(workload.StrategySpread)}
 
-// builtIn are the policies that are no files.
-// places reports whether a built-in policy is one of placement.
-func places(name string) bool {
+// is reports whether a built-in policy is one of a kind.
+func is(name, kind string) bool {
 	p := native.Find(name)
-	return p != nil && slices.Contains(p.Capability().Kinds, policyabi.Place)
+	return p != nil && ofKind(p.Capability().Kinds, kind)
 }
 
+func ofKind(kinds []policyabi.Kind, kind string) bool {
+	return slices.ContainsFunc(kinds, func(k policyabi.Kind) bool { return k.String() == kind })
+}
+
+// builtIn are the policies of placement that are no files.
 func builtIn() []string {
 	list := slices.Clone(strategies)
 	for _, name := range native.Names() {
-		if places(name) && !slices.Contains(list, name) {
+		if is(name, policyabi.Place.String()) && !slices.Contains(list, name) {
 			list = append(list, name)
 		}
 	}
@@ -230,7 +255,7 @@ func contender(ctx context.Context, name string, set settings, faults map[string
 		}
 		return decision.Builtin(name, strategy), func() {}, nil
 	}
-	version, err := load(ctx, name, set)
+	version, err := load(ctx, name, policyabi.Place.String(), set)
 	if err != nil {
 		return decision.Contender{}, nil, err
 	}
@@ -249,11 +274,19 @@ func contender(ctx context.Context, name string, set settings, faults map[string
 	}, nil
 }
 
+// notOf refuses a policy of another kind.
+func notOf(name, kind string) error {
+	if kind == policyabi.Place.String() {
+		return mistakef("policy %s is none of placement: give --kind quota or --kind preempt for what those are asked", name)
+	}
+	return mistakef("policy %s is none of %s", name, kind)
+}
+
 // load makes a policy that is built in, or of a module's file, ready.
-func load(ctx context.Context, name string, set settings) (*wasm.Version, error) {
+func load(ctx context.Context, name, kind string, set settings) (*wasm.Version, error) {
 	if native.Find(name) != nil {
-		if !places(name) {
-			return nil, mistakef("policy %s is none of placement; only those can be replayed", name)
+		if !is(name, kind) {
+			return nil, notOf(name, kind)
 		}
 		values, err := set.of(&wasm.Module{Capability: native.Find(name).Capability()})
 		if err != nil {
@@ -269,8 +302,8 @@ func load(ctx context.Context, name string, set settings) (*wasm.Version, error)
 	if err != nil {
 		return nil, mistakef("policy %s: %w", name, err)
 	}
-	if !slices.Contains(module.Capability.Kinds, policyabi.Place) {
-		return nil, mistakef("policy %s is none of placement; only those can be replayed", name)
+	if !ofKind(module.Capability.Kinds, kind) {
+		return nil, notOf(name, kind)
 	}
 	values, err := set.of(module)
 	if err != nil {

@@ -31,7 +31,7 @@ var guests = filepath.Join("..", "..", "..", "..", "policies", "wasm", "testdata
 // record has a policy place random work on a table of its own, as a shard would: calls are as large as the time allows, with seeds and clock.
 func record(t *testing.T, dir, policy string, batches int) {
 	t.Helper()
-	version, err := load(t.Context(), policy, nil)
+	version, err := load(t.Context(), policy, "place", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/paceline-sched/paceline/core/engine"
+	"github.com/paceline-sched/paceline/core/preemption"
+	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/telemetry"
+	"github.com/paceline-sched/paceline/policies/decision"
 	"github.com/paceline-sched/paceline/policies/registry"
 	"github.com/paceline-sched/paceline/policies/signature"
 	"github.com/paceline-sched/paceline/policies/wasm"
@@ -67,7 +70,7 @@ func (c *Config) registry(cell *engine.Engine, keys signature.Keys, trace *telem
 
 // askPolicies has the engine ask the policies of quota and of preemption that are in force, now and whenever others come into force. What it returns lets go of
 // them, once the engine has ended.
-func askPolicies(cell *engine.Engine, policies *registry.Registry) (letGo func()) {
+func askPolicies(cell *engine.Engine, policies *registry.Registry, asked *decision.Asked) (letGo func()) {
 	config := func(kind policyabi.Kind) wasm.AskConfig {
 		return wasm.AskConfig{
 			Slot: policies.Slot(kind.String(), ""), Moment: func() (uint64, time.Time) { return 0, time.Now() },
@@ -81,19 +84,33 @@ func askPolicies(cell *engine.Engine, policies *registry.Registry) (letGo func()
 			_ = cell.UseQuota("", nil) // fails only when the engine has ended
 			return
 		}
-		_ = cell.UseQuota(nameOf(v), quota) // likewise
+		_ = cell.UseQuota(nameOf(v), recordQuota(asked, quota, nameOf(v))) // likewise
 	})
 	ofVictims.Slot.Watch(func(v *wasm.Version) {
 		if v == nil {
 			_ = cell.UseRanks("", nil) // likewise
 			return
 		}
-		_ = cell.UseRanks(nameOf(v), ranker) // likewise
+		_ = cell.UseRanks(nameOf(v), recordRanks(asked, ranker, nameOf(v))) // likewise
 	})
 	return func() {
 		quota.Close()
 		ranker.Close()
 	}
+}
+
+func recordQuota(asked *decision.Asked, p respool.Quota, by string) respool.Quota {
+	if asked == nil {
+		return p
+	}
+	return asked.Quota(p, by)
+}
+
+func recordRanks(asked *decision.Asked, p preemption.Adviser, by string) preemption.Adviser {
+	if asked == nil {
+		return p
+	}
+	return asked.Adviser(p, by)
 }
 
 // nameOf names a version to users.

@@ -21,6 +21,7 @@ import (
 	"github.com/paceline-sched/paceline/core/store"
 	"github.com/paceline-sched/paceline/core/store/badgerstore"
 	"github.com/paceline-sched/paceline/core/telemetry"
+	"github.com/paceline-sched/paceline/policies/decision"
 	"github.com/paceline-sched/paceline/policies/registry"
 	"github.com/paceline-sched/paceline/policies/rego"
 )
@@ -83,7 +84,7 @@ func Run(ctx context.Context, config Config) (err error) {
 	if err != nil {
 		return err
 	}
-	front.judge, front.policies, front.clusters = judge, policies, clusters
+	front.judge, front.policies, front.clusters, front.asked = judge, policies, clusters, h.asked()
 	return config.serve(ctx, cell, front)
 }
 
@@ -113,6 +114,7 @@ type door struct {
 	judge    *rego.Judge
 	policies *registry.Registry
 	clusters *members.Manager
+	asked    *decision.Asked // nil: not recorded
 }
 
 // front opens the door before anything runs behind it, so that a taken port is found out at once.
@@ -159,10 +161,13 @@ func (c *Config) serve(ctx context.Context, cell *engine.Engine, door *door) err
 		stopFront()
 	})
 	shardsDone.Go(func() { door.judge.Run(shardCtx) })
-	letGo := askPolicies(cell, door.policies)
+	letGo := askPolicies(cell, door.policies, door.asked)
 	frontErr := door.policies.Open(frontCtx) // before anything is placed
 	if frontErr == nil {
 		shardsDone.Go(func() { door.policies.Run(shardCtx) })
+		if door.asked != nil {
+			shardsDone.Go(func() { (&sampler{cell: cell, policies: door.policies, asked: door.asked}).run(shardCtx) })
+		}
 		frontErr = door.clusters.Open(frontCtx)
 	}
 	if frontErr == nil {
@@ -179,6 +184,9 @@ func (c *Config) serve(ctx context.Context, cell *engine.Engine, door *door) err
 	door.clusters.Close()
 	stopShards()
 	shardsDone.Wait()
+	if door.asked != nil {
+		door.asked.Close()
+	}
 	return errors.Join(engineErr, frontErr)
 }
 
