@@ -53,7 +53,8 @@ type Capabilities struct {
 }
 
 // Reconciler is implemented by drivers that can be asked for the state of runs. The answer to each run is a status; a run the cluster does
-// not know is answered with RunLost and ReasonNotFound. No runs asks for all that the cluster knows.
+// not know is answered with RunLost and ReasonNotFound, once it is certain that none of its hosts can have it. No runs asks for all that the cluster
+// knows. An answer may be late or lost: who needs it asks again.
 type Reconciler interface {
 	Reconcile(ctx context.Context, runs []workload.RunID) error
 }

@@ -151,7 +151,7 @@ func (s *State) shardReady(sh *shardState) {
 			continue
 		}
 		for i := range j.tasks {
-			if t := &j.tasks[i]; t.runState == workload.RunKilling && t.host.shard == sh {
+			if t := &j.tasks[i]; t.runState == workload.RunKilling && t.host.Shard == string(sh.id) {
 				s.sendKill(j, uint32(i))
 			}
 		}

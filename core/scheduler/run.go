@@ -197,7 +197,12 @@ func (s *State) kill(j *job, i uint32, reason workload.Reason) {
 
 // sendKill sends, or sends again, the kill of a run in KILLING.
 func (s *State) sendKill(j *job, i uint32) {
-	if sh := j.tasks[i].host.shard; sh != nil {
+	h := j.tasks[i].host
+	sh := h.shard
+	if sh == nil { // out of contact since the start of this core: its cluster may know the run all the same
+		sh = s.shardByID(shard.ID(h.Shard))
+	}
+	if sh != nil {
 		sh.kills = append(sh.kills, killCall{Run: j.runID(i), Grace: j.grace(i)})
 	}
 }

@@ -27,8 +27,8 @@ type Config struct {
 	Cluster string
 	// Placers are this shard's own. Default: the native one for every strategy.
 	Placers placement.PlacerSource
-	// Reconciles says that the driver is a driver.Reconciler. Without it, a run that was sent and is unknown to the next inventory is
-	// taken for missing without another question.
+	// Reconciles says that the driver is a driver.Reconciler. Without it, a run that the next inventory does not have is taken for missing
+	// without another question, also one that was just sent and one whose host is out of contact.
 	Reconciles bool
 	// Demands says that the driver is a driver.Demander, to be told whether work waits.
 	Demands bool
@@ -73,6 +73,7 @@ type Machine struct {
 	watches []*watch
 	touched []*machineHost // by the message being handled
 
+	awaited   questions       // since the last merge
 	elsewhere map[string]bool // names of hosts that other shards of the cluster have
 
 	requests []placement.Request // scratch of one Place
@@ -98,6 +99,7 @@ func New(config Config) (*Machine, error) {
 		search:  preemption.New(placement.NewNative()),
 		pledges: map[Lease]*pledge{},
 		dying:   map[workload.RunID]uint8{},
+		awaited: questions{runs: map[workload.RunID]struct{}{}},
 	}
 	m.table = host.New(m.names, MaxRows)
 	if m.placers == nil {
@@ -114,7 +116,11 @@ func (m *Machine) Handle(now int64, message Message, out *Output) {
 	m.out = out
 	m.expire()
 	m.wantNoMore()
-	if epoch, ok := epochOf(message); ok {
+	epoch, ofCore := epochOf(message)
+	if !ofCore || epoch == m.epoch { // what follows is said under the present epoch
+		m.askAgain()
+	}
+	if ofCore {
 		m.handleCore(epoch, message)
 	} else {
 		m.handleDriver(message)
@@ -123,10 +129,20 @@ func (m *Machine) Handle(now int64, message Message, out *Output) {
 	if len(m.held) > 0 {
 		out.NextWake = m.held[0].moment
 	}
-	if m.wanting && (out.NextWake == 0 || m.wantedUntil < out.NextWake) {
-		out.NextWake = m.wantedUntil
+	if m.awaited.next > 0 {
+		m.wakeBy(max(m.awaited.next, m.now+1))
+	}
+	if m.wanting {
+		m.wakeBy(m.wantedUntil)
 	}
 	m.out = nil
+}
+
+// wakeBy asks for a wake-up at a time, or before.
+func (m *Machine) wakeBy(at int64) {
+	if m.out.NextWake == 0 || at < m.out.NextWake {
+		m.out.NextWake = at
+	}
 }
 
 // Stats returns the machine's counts.
@@ -243,6 +259,7 @@ func (m *Machine) assign(a Assign) {
 	for len(m.held) > 0 {
 		m.dropLease(m.held[0])
 	}
+	m.awaitNobody()
 	clear(m.dying) // the former core's kills may be lost; the new one sends its own
 	m.search.Forget()
 	for t := range m.runs.all() {
@@ -280,6 +297,7 @@ func (m *Machine) driverLost(reason string) {
 	}
 	wasReady := m.ready()
 	m.connected = false
+	m.awaitNobody() // the next inventory begins anew
 	if wasReady {
 		m.out.reply(NotReady{Reason: reason})
 	}

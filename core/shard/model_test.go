@@ -21,7 +21,7 @@ import (
 // The model is a shard as a reader of message.go would write it down: two maps of who holds what, and the few rules that change them.
 // TestModel plays random histories on the machine and on the model and compares every answer and, after every step, the books.
 func TestModel(t *testing.T) {
-	remembered := 0
+	remembered, askedAgain := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newModel(rt)
 		if rapid.Bool().Draw(rt, "fromTheStart") { // else most histories would be over before it is ready
@@ -48,9 +48,13 @@ func TestModel(t *testing.T) {
 			"addHost":     m.addHost,
 		})
 		remembered += m.remembered
+		askedAgain += m.asked
 	})
 	if remembered == 0 {
 		t.Error("the search never remembered a host: the histories are too dull")
+	}
+	if askedAgain == 0 {
+		t.Error("nothing was asked for again: the histories are too dull")
 	}
 }
 
@@ -86,6 +90,11 @@ type model struct {
 	runs      map[workload.RunID]modelRoom
 	ended     map[workload.RunID]driver.Status // terminal, not acknowledged
 
+	awaited  map[workload.RunID]bool // runs on hosts out of contact that were asked for
+	askAt    int64                   // when they are asked for again
+	askUntil int64
+	asked    int // times that it happened
+
 	called    []shard.Lease          // pledges that were called ready since the books were checked
 	sent      map[workload.RunID]int // launches that reached the driver
 	lastLease shard.Lease
@@ -103,7 +112,7 @@ func newModel(t *rapid.T) *model {
 	}
 	m := &model{
 		machine: machine, hosts: map[string]bool{}, leases: map[shard.Lease]modelRoom{}, runs: map[workload.RunID]modelRoom{},
-		ended: map[workload.RunID]driver.Status{}, sent: map[workload.RunID]int{},
+		ended: map[workload.RunID]driver.Status{}, sent: map[workload.RunID]int{}, awaited: map[workload.RunID]bool{},
 	}
 	for _, cpu := range []int64{500, 1000, 1700} {
 		spec := &workload.JobSpec{Kind: workload.Batch}
@@ -130,6 +139,9 @@ func (m *model) handle(t *rapid.T, message shard.Message) {
 	}
 	m.called = append(m.called, collect(m.out.Replies, func(r shard.PledgeReady) []shard.Lease { return r.Leases })...)
 	next := int64(0)
+	if len(m.awaited) > 0 {
+		next = m.askAt
+	}
 	for _, l := range m.leases {
 		if next == 0 || l.expires < next {
 			next = l.expires
@@ -280,6 +292,7 @@ func (m *model) assign(t *rapid.T) {
 	m.handle(t, shard.Assign{Epoch: m.epoch})
 	m.replayed = false
 	clear(m.leases)
+	clear(m.awaited)
 	for id, r := range m.runs {
 		r.bound = false
 		m.runs[id] = r
@@ -311,6 +324,8 @@ func (m *model) replay(t *rapid.T) {
 // checkMerge applies what a merge means, where known says whether the cluster's inventory has a run that was heard of.
 func (m *model) checkMerge(t *rapid.T, known func(workload.RunID) bool) {
 	var missing, asked []workload.RunID
+	clear(m.awaited)
+	m.askAt, m.askUntil = m.now+int64(shard.AskEvery), m.now+int64(shard.AnswerWithin)
 	for _, id := range sortedRuns(m.runs) {
 		r := m.runs[id]
 		switch {
@@ -318,6 +333,9 @@ func (m *model) checkMerge(t *rapid.T, known func(workload.RunID) bool) {
 		case !r.heard && r.sentAt == m.arrived: // on its way
 		case !r.heard:
 			asked = append(asked, id)
+		case r.bound && !m.hosts[r.host]: // it may live where nobody can tell
+			asked = append(asked, id)
+			m.awaited[id] = true
 		default:
 			if r.bound {
 				missing = append(missing, id)
@@ -469,8 +487,30 @@ func (m *model) release(t *rapid.T) {
 }
 
 func (m *model) wait(t *rapid.T) {
-	m.now += int64(time.Duration(rapid.IntRange(1, 20).Draw(t, "seconds")) * time.Second)
+	seconds := rapid.IntRange(1, 20).Draw(t, "seconds")
+	if len(m.awaited) > 0 && rapid.Bool().Draw(t, "long") {
+		seconds = rapid.SampledFrom([]int{30, 1000}).Draw(t, "how long")
+	}
+	m.now += int64(time.Duration(seconds) * time.Second)
+	var again, missing []workload.RunID
+	if len(m.awaited) > 0 && m.now >= m.askAt {
+		if again = sortedRuns(m.awaited); m.now >= m.askUntil {
+			again, missing = nil, again
+			clear(m.awaited)
+			for _, id := range missing {
+				delete(m.runs, id)
+			}
+		}
+		m.askAt = min(m.now+int64(shard.AskEvery), m.askUntil)
+		m.asked++
+	}
 	m.handle(t, shard.Wake{})
+	if got := collect(m.out.Calls, func(c shard.ReconcileCall) []workload.RunID { return c.Runs }); !slices.Equal(got, again) {
+		t.Fatalf("asked again for %v, the model says %v", got, again)
+	}
+	if got := collect(m.out.Replies, func(r shard.RunsMissing) []workload.RunID { return r.Runs }); !slices.Equal(got, missing) {
+		t.Fatalf("gave up %v, the model says %v", got, missing)
+	}
 }
 
 // status reports a live run's next state, or repeats an end.
@@ -485,6 +525,7 @@ func (m *model) status(t *rapid.T) {
 		s.State = workload.RunSucceeded
 	}
 	r := m.runs[id]
+	delete(m.awaited, id)
 	m.handle(t, shard.StatusesArrived{Statuses: []driver.Status{s, s}})
 	if m.replayed {
 		statuses := collect(m.out.Replies, func(x shard.RunStatus) []driver.Status { return []driver.Status{x.Status} })
@@ -522,15 +563,21 @@ func (m *model) acknowledge(t *rapid.T) {
 
 func (m *model) lose(t *rapid.T) {
 	m.connected = false
+	clear(m.awaited)
 	m.handle(t, shard.DriverLost{Reason: "gone"})
 }
 
-// inventory lists the hosts and most of the runs that were heard of.
+// inventory lists most hosts, and most of the runs that were heard of.
 func (m *model) inventory(t *rapid.T) {
 	if len(m.hosts) == 0 {
 		m.hosts["h0"], m.hosts["h1"] = true, true
 	}
 	var inventory driver.Inventory
+	if len(m.hosts) > 1 && rapid.IntRange(0, 3).Draw(t, "away") == 0 {
+		away := rapid.SampledFrom(slices.Sorted(maps.Keys(m.hosts))).Draw(t, "which")
+		delete(m.hosts, away)
+		maps.DeleteFunc(m.leases, func(_ shard.Lease, r modelRoom) bool { return r.host == away })
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.hosts)) {
 		inventory.Hosts = append(inventory.Hosts, modelHost(name))
 	}
@@ -604,6 +651,7 @@ func (m *model) removeHost(t *rapid.T) {
 			want = append(want, id)
 		}
 		delete(m.runs, id)
+		delete(m.awaited, id)
 	}
 	if !slices.Equal(lost, want) {
 		t.Fatalf("lost with their host: %v, the model says %v", lost, want)

@@ -67,13 +67,14 @@ func (m *Machine) bind(b *BoundRun) {
 }
 
 // merge joins the core's list of runs with the cluster's, tells the core what came of it, and opens the shard for placement. It needs both:
-// a replay that is done and an inventory.
+// a replay that is done and an inventory. A cluster may leave out runs on hosts that are out of contact, so these are asked for by name.
 func (m *Machine) merge() {
 	runs := make([]*tenant, 0, m.runs.len())
 	for t := range m.runs.all() {
 		runs = append(runs, t)
 	}
 	slices.SortFunc(runs, compareTenants)
+	m.awaitNobody()
 	var missing, asked []workload.RunID
 	var strangers []driver.Status
 	var elsewhere map[workload.HostID]bool
@@ -98,6 +99,9 @@ func (m *Machine) merge() {
 			strangers = append(strangers, m.lastStatus(t))
 			m.forgetIfSettled(t)
 		case onItsWay && t.bound: // its status will come
+		case t.bound && m.config.Reconciles && m.away(t.hostID, elsewhere): // it may live: the cluster's word of it decides
+			asked = append(asked, t.run)
+			m.await(t.run)
 		case onItsWay:
 			strangers = append(strangers, driver.Status{Run: t.run, State: workload.RunLaunching, Host: t.hostName()})
 		default:
@@ -176,6 +180,7 @@ func (m *Machine) hear(s *driver.Status) *tenant {
 		return t
 	}
 	t.seen = m.inventory
+	m.answered(t.run)
 	switch {
 	case t.ended():
 		if ends && s.Token != t.heard.token { // delivered anew
@@ -226,6 +231,7 @@ func (m *Machine) forget(t *tenant) {
 		m.foreign--
 	}
 	delete(m.dying, t.run)
+	m.answered(t.run)
 	m.runs.remove(t.run)
 	m.discard(t)
 }

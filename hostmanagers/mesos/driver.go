@@ -85,6 +85,9 @@ func (d *Driver) Start(ctx context.Context, sink driver.Sink) error {
 	d.restarted = err != nil || id != "" // the connection says what is wrong with it
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.mu.Lock()
+	if d.restarted {
+		d.machine.Inherit()
+	}
 	d.left = cancel
 	d.mu.Unlock()
 	var group sync.WaitGroup

@@ -78,6 +78,12 @@ func until(t *testing.T, what string, met func() bool) {
 // begin starts a driver of the world, and ends it with the test.
 func (w *world) begin(t *testing.T) (*mesos.Driver, *listener, context.CancelFunc) {
 	t.Helper()
+	return w.beginWith(t, firstHost)
+}
+
+// beginWith starts a driver and waits until it knows a host.
+func (w *world) beginWith(t *testing.T, host string) (*mesos.Driver, *listener, context.CancelFunc) {
+	t.Helper()
 	d, err := mesos.New(w.config)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +95,7 @@ func (w *world) begin(t *testing.T) (*mesos.Driver, *listener, context.CancelFun
 	}
 	end := func() { cancel(); d.Wait() }
 	t.Cleanup(end)
-	until(t, "an inventory", func() bool { return l.host(firstHost).Name != "" })
+	until(t, "an inventory", func() bool { return l.host(host).Name != "" })
 	return d, l, end
 }
 
@@ -160,6 +166,73 @@ func TestLeavingAMasterThatNeverKnewUs(t *testing.T) {
 			t.Errorf("as framework %q: %v", id, err)
 		}
 	}
+}
+
+// TestARestartKeepsTheGrace takes an agent away and starts another driver while it is gone. Back in time its run goes on; too late it is lost, and ended.
+func TestARestartKeepsTheGrace(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		grace time.Duration
+		lost  bool
+	}{{"within", time.Hour, false}, {"beyond", time.Millisecond, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, emulator.Config{Cluster: cluster.Config{Behave: behave, PingTimeout: 10 * time.Millisecond, MaxPings: 2}})
+			hasty(&w.config)
+			w.config.Limits.UnreachableGrace = time.Hour
+			run := w.stranded(t)
+			w.config.Limits.UnreachableGrace = c.grace
+			d, l, _ := w.beginWith(t, "agent-1.local")
+			if s := l.status(run); s.State != workload.RunNone {
+				t.Fatalf("the master told of a run on an agent out of contact without being asked: %+v", s)
+			}
+			if err := d.Reconcile(t.Context(), []workload.RunID{run}); err != nil {
+				t.Fatal(err)
+			}
+			want := workload.RunUnreachable
+			if c.lost {
+				want = workload.RunLost
+			}
+			until(t, "the run is found "+want.String(), func() bool { return l.status(run).State == want })
+			if err := d.Acknowledge(t.Context(), []driver.Token{l.status(run).Token}); err != nil {
+				t.Fatal(err)
+			}
+			w.emulator.Do(func(cl *cluster.Cluster) { cl.ReturnAgent(w.agents[firstHost]) })
+			until(t, "the run is back", func() bool { return l.status(run).State == workload.RunRunning })
+			if !c.lost {
+				return
+			}
+			if err := d.Kill(t.Context(), []driver.Kill{{Run: run}}); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the old run has ended", func() bool { // what it says meanwhile has to be acknowledged first
+				s := l.status(run)
+				_ = d.Acknowledge(t.Context(), []driver.Token{s.Token})
+				return s.State == workload.RunKilled
+			})
+		})
+	}
+}
+
+// stranded starts a run by a driver of its own, which ends, and takes the agent of the run out of contact.
+func (w *world) stranded(t *testing.T) workload.RunID {
+	t.Helper()
+	d, l, end := w.begin(t)
+	run := workload.RunID{Job: workload.JobID{1}, Generation: 1, Run: 1}
+	launch := driver.Launch{Run: run, Host: firstHost, Command: []string{"forever"}, Needs: map[string]int64{"cpu_milli": 100, "memory_mib": 64}}
+	if err := d.Launch(t.Context(), []driver.Launch{launch}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the run runs", func() bool {
+		s := l.status(run)
+		_ = d.Acknowledge(t.Context(), []driver.Token{s.Token})
+		return s.State == workload.RunRunning
+	})
+	w.emulator.Do(func(c *cluster.Cluster) { c.LoseAgent(w.agents[firstHost]) })
+	until(t, "the agent is out of contact", func() bool { return l.status(run).State == workload.RunUnreachable })
+	end()
+	return run
 }
 
 // TestConfigIsChecked names what is wrong with a configuration, and never a secret.

@@ -74,6 +74,8 @@ type Config struct {
 	// ReregisterGrace is how long after the first contact with a new master a task that it does not know may still be on an agent that has not
 	// registered with it yet. Default: 1 min.
 	ReregisterGrace time.Duration
+	// UnknownAgain is how often such a task is asked for again if it is one of an earlier process. Default: 5 s.
+	UnknownAgain time.Duration
 	// HearsayFor is how long an end that was told by reconciliation waits for the update that has the details. Default: 15 s, more than an
 	// agent's first retry.
 	HearsayFor time.Duration
@@ -108,6 +110,7 @@ func (c *Config) setDefaults() {
 		{&c.DoubtAfter, 5 * time.Second},
 		{&c.SilenceAfter, 30 * time.Second},
 		{&c.ReregisterGrace, time.Minute},
+		{&c.UnknownAgain, 5 * time.Second},
 		{&c.HearsayFor, 15 * time.Second},
 		{&c.KillResend, 10 * time.Second},
 		{&c.KillMargin, 5 * time.Second},
@@ -142,7 +145,7 @@ func (c *Config) Validate() error {
 	}
 	for _, d := range []time.Duration{
 		c.OfferWait, c.LooseFor, c.DeclineFor, c.ReviveEvery, c.SuppressAfter, c.ProbeEvery, c.ProbeFor, c.UnreachableGrace, c.MaintenanceLead,
-		c.InverseFor, c.ReconcilePause, c.ReconcileEvery, c.DoubtAfter, c.SilenceAfter, c.ReregisterGrace, c.HearsayFor, c.KillResend,
+		c.InverseFor, c.ReconcilePause, c.ReconcileEvery, c.DoubtAfter, c.SilenceAfter, c.ReregisterGrace, c.UnknownAgain, c.HearsayFor, c.KillResend,
 		c.KillMargin, c.InventoryWait, c.HostsWait, c.DetailsEvery,
 	} {
 		if d < 0 {

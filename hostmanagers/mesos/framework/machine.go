@@ -76,6 +76,7 @@ type Machine struct {
 	told       bool
 	master     string
 	met        int64 // when the first subscription to this master began
+	inherited  bool  // see Inherit
 	gather     gathering
 
 	agents map[string]*agent // by id
@@ -98,9 +99,11 @@ type Machine struct {
 	parked  []deadline // launches that wait, in the order of their deadlines
 	silent  []deadline // runs of which a word is expected, in the order of the time when they are asked for
 
-	doubts  []*run // to be reconciled by name
-	doubtAt int64  // not before
-	asked   map[workload.RunID]struct{}
+	doubts  []*run                    // to be reconciled by name
+	doubtAt int64                     // not before
+	asked   map[workload.RunID]bool   // runs that the machine does not know, whose answer is to be told; true: in unknown
+	unknown []openQuestion            // of these, those that the master does not know yet, in the order of their times
+	askAt   int64                     // they are not asked for before
 	sizes   map[workload.RunID]bundle // of runs of an earlier process that the master has not spoken of
 	known   bool                      // an inventory was given: runs of earlier processes are known
 
@@ -122,10 +125,14 @@ func New(cfg Config) (*Machine, error) {
 	return &Machine{
 		cfg: cfg, flavors: flavors{byKey: map[string]*flavor{}, roles: cfg.Roles}, token: driver.Token(cfg.FirstToken), suppressed: false,
 		agents: map[string]*agent{}, names: map[string]*agent{}, offers: map[string]*offer{}, runs: map[workload.RunID]*run{},
-		pending: map[driver.Token]pending{}, asked: map[workload.RunID]struct{}{}, operations: map[string]*operation{},
+		pending: map[driver.Token]pending{}, asked: map[workload.RunID]bool{}, operations: map[string]*operation{},
 		returned: map[*agent]struct{}{},
 	}, nil
 }
+
+// Inherit says, before the first subscription, that the framework is older than the machine: agents may have tasks of it that the machine was
+// never told of.
+func (m *Machine) Inherit() { m.inherited = true }
 
 // Stats returns the machine's counts.
 func (m *Machine) Stats() Stats {
@@ -180,6 +187,9 @@ func (m *Machine) Next() int64 {
 	if len(m.doubts) > 0 {
 		sooner(max(m.doubtAt, 1))
 	}
+	if len(m.unknown) > 0 {
+		sooner(max(m.unknown[0].at, m.askAt))
+	}
 	if !m.told {
 		sooner(m.gather.until(m.now))
 		return next
@@ -215,6 +225,7 @@ func (m *Machine) fire() {
 		m.stillSilent(r)
 	}
 	m.askDoubts()
+	m.askUnknown()
 	if !m.told {
 		m.tryInventory()
 		return

@@ -133,6 +133,7 @@ func (m *Machine) lose() {
 	clear(m.offers)
 	clear(m.returned)
 	clear(m.asked)
+	m.unknown = nil
 	m.sweepAt, m.probeAt, m.implicitAt = 0, 0, 0
 }
 
@@ -244,6 +245,47 @@ func (m *Machine) askDoubts() {
 	m.doubts = slices.Delete(m.doubts, 0, n)
 	if len(tasks) > 0 {
 		m.doubtAt = m.now + int64(m.cfg.ReconcilePause)
+		m.call(&scheduler.Call{Type: scheduler.Call_RECONCILE, Reconcile: &scheduler.Call_Reconcile{Tasks: tasks}})
+	}
+}
+
+// openQuestion is a run that is to be asked for again.
+type openQuestion struct {
+	at int64
+	id workload.RunID
+}
+
+// unknownYet reports whether the answer about a run that neither the machine nor the master knows is put off: while agents may still register with
+// the master, one of them may have it from an earlier process. It is asked for again then.
+func (m *Machine) unknownYet(id workload.RunID) bool {
+	queued, asked := m.asked[id]
+	if !asked || !m.inherited || m.now >= m.met+int64(m.cfg.ReregisterGrace) {
+		return false
+	}
+	if !queued {
+		m.asked[id] = true
+		m.unknown = append(m.unknown, openQuestion{at: m.now + int64(m.cfg.UnknownAgain), id: id})
+	}
+	return true
+}
+
+// askUnknown asks once more for some of the runs that the master did not know, if the time has come.
+func (m *Machine) askUnknown() {
+	if m.now < m.askAt {
+		return
+	}
+	n := 0
+	var tasks []scheduler.Call_Reconcile_Task
+	for ; n < len(m.unknown) && m.unknown[n].at <= m.now && len(tasks) < m.cfg.ReconcileBatch; n++ {
+		id := m.unknown[n].id
+		if queued := m.asked[id]; queued {
+			m.asked[id] = false
+			tasks = append(tasks, scheduler.Call_Reconcile_Task{TaskID: mesos.TaskID{Value: id.String()}})
+		}
+	}
+	m.unknown = slices.Delete(m.unknown, 0, n)
+	if len(tasks) > 0 {
+		m.askAt = m.now + int64(m.cfg.ReconcilePause)
 		m.call(&scheduler.Call{Type: scheduler.Call_RECONCILE, Reconcile: &scheduler.Call_Reconcile{Tasks: tasks}})
 	}
 }

@@ -224,6 +224,9 @@ func (m *Machine) foreign(st *mesos.TaskStatus) {
 // core will say what is to become of it. nil: there is no such run.
 func (m *Machine) stranger(id workload.RunID, st *mesos.TaskStatus) *run {
 	state, reason := Meaning(st.GetState(), st.Reason)
+	if st.GetState() == mesos.TASK_UNKNOWN && m.unknownYet(id) {
+		return nil
+	}
 	_, asked := m.asked[id]
 	delete(m.asked, id)
 	r := &run{id: id, task: id.String(), phase: sent, heard: true, answered: true}
@@ -269,10 +272,17 @@ func (m *Machine) straggler(id workload.RunID, st *mesos.TaskStatus) *run {
 // agentOf returns the agent of a task. One that is not known by name is asked for.
 func (m *Machine) agentOf(st *mesos.TaskStatus) *agent {
 	a := m.agent(st.GetAgentID().GetValue())
-	if a != nil && a.name == "" && m.told && !m.censusBad {
-		m.out.Census = max(m.out.Census, AskAgents)
+	if a != nil {
+		m.identify(a)
 	}
 	return a
+}
+
+// identify asks for the name of an agent that is known by its id only.
+func (m *Machine) identify(a *agent) {
+	if a.name == "" && m.told && !m.censusBad {
+		m.out.Census = max(m.out.Census, AskAgents)
+	}
 }
 
 // runUpdate takes in a status of a run, of its main task if it is a group.
@@ -383,9 +393,10 @@ func (r *run) survivor() bool { return r.heard && !r.answered }
 // progress takes in that a run lives.
 func (m *Machine) progress(r *run, st *mesos.TaskStatus, state workload.RunState, reason workload.Reason) {
 	if state == runUnreachable {
-		m.unreachable(r)
+		m.unreachable(r, st)
 	} else if r.last.State == runUnreachable {
 		m.found(r.agent)
+		m.identify(r.agent) // while it was away nobody could tell
 	}
 	s := driver.Status{State: state, Reason: reason, At: m.timeOf(st), Message: cut(st.GetMessage())}
 	if state == runRunning {
@@ -427,14 +438,18 @@ func rank(s workload.RunState) int {
 	}
 }
 
-// unreachable waits for an agent that is out of contact, for some time.
-func (m *Machine) unreachable(r *run) {
+// unreachable waits for an agent that is out of contact, for some time. The master says since when it is, so that neither a restart nor another
+// subscription begins the time anew.
+func (m *Machine) unreachable(r *run, st *mesos.TaskStatus) {
 	if r.last.State == runUnreachable {
 		return
 	}
 	since := m.now
+	if said := st.GetUnreachableTime().GetNanoseconds(); said > 0 {
+		since = min(since, said)
+	}
 	r.away = since
-	m.after(int64(m.cfg.UnreachableGrace), func() {
+	m.after(max(since+int64(m.cfg.UnreachableGrace)-m.now, 0), func() {
 		if m.runs[r.id] != r || r.phase != sent || r.last.State != runUnreachable || r.away != since {
 			return // it came back, and may be out of contact anew, with a grace of its own
 		}
@@ -499,8 +514,8 @@ const maxAsked = 1 << 17
 
 // ask notes that the master's answer about an unknown run is to be told.
 func (m *Machine) ask(id workload.RunID) {
-	if len(m.asked) < maxAsked {
-		m.asked[id] = struct{}{}
+	if _, asked := m.asked[id]; !asked && len(m.asked) < maxAsked {
+		m.asked[id] = false
 	}
 }
 

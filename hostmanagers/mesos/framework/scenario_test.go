@@ -108,6 +108,16 @@ func (s *scenario) do(words []string) {
 	case "subscribe":
 		s.subscribe()
 		s.settle()
+	case "restart": // another process, under the id of the framework
+		s.lose()
+		s.restart()
+	case "new-master": // new-master DURATION: it knows nothing, and agents register with it after a while
+		d, err := time.ParseDuration(args[0])
+		if err != nil {
+			s.test.Fatal(err)
+		}
+		s.lose()
+		s.master(func(c *cluster.Cluster) { c.Succeed(d) })
 	case "no-operator-api":
 		s.noOperator = true
 	case "after": // after DURATION: everything is delivered meanwhile

@@ -101,6 +101,9 @@ func (w *world) restart() {
 		w.t.Fatalf("%v", err)
 	}
 	w.machine, w.out = m, framework.Output{}
+	if w.info.ID != nil {
+		m.Inherit()
+	}
 	w.calls, w.events, w.connected, w.unacked = nil, nil, false, nil
 	w.statuses = map[workload.RunID]driver.Status{}
 }
