@@ -26,7 +26,7 @@ var lendingMutants = []coreMutant{
 	{name: "others make room at once", by: CheckVictims, edits: []edit{{
 		"core/scheduler/preempt.go", "return holdOffPeriods * int64(", `return either[int64]("others make room at once", 0, holdOffPeriods) * int64(`,
 	}}},
-	{name: "the dying count twice", by: CheckVictims, edits: []edit{{
+	{name: "the dying count twice", by: CheckLending, edits: []edit{{
 		"core/scheduler/task.go", "q.dying = q.dying.Add(*needs)", `q.dying = q.dying.Add(needs.Scale(either[int64]("the dying count twice", 2, 1)))`,
 	}}},
 	{name: "work that may not be preempted goes", by: CheckVictims, edits: []edit{
@@ -76,7 +76,7 @@ var mutantSeeds = map[string][]uint64{
 	"pledged room is not booked":                       {15},
 	"others make room at once":                         {21},
 	"the dying count twice":                            {21},
-	"the claim to others' room is not looked at again": {21},
+	"the claim to others' room is not looked at again": {66},
 	"work that may not be preempted goes":              {51},
 	"gangs go in parts":                                {21},
 	"the rate holds back questions alone":              {30},

@@ -10,11 +10,11 @@ import (
 
 // The bounds of asking a cluster about runs on hosts that are out of contact.
 const (
-	// AskEvery is how often a run is asked for that was asked for before, while no word of it comes.
-	AskEvery = 30 * time.Second
-	// AnswerWithin is how long an inventory waits for a word of such a run: longer than agents take to register with a new master. A run of which
+	// askEvery is how often a run is asked for that was asked for before, while no word of it comes.
+	askEvery = 30 * time.Second
+	// answerWithin is how long an inventory waits for a word of such a run: longer than agents take to register with a new master. A run of which
 	// the cluster has said nothing by then is missing.
-	AnswerWithin = 15 * time.Minute
+	answerWithin = 15 * time.Minute
 )
 
 // questions are the runs that an inventory left out while their hosts were out of contact. Each waits for the cluster's own word of it.
@@ -35,7 +35,7 @@ func (m *Machine) away(id workload.HostID, elsewhere map[workload.HostID]bool) b
 // await has a run asked for, now and then, until something is heard of it.
 func (m *Machine) await(run workload.RunID) {
 	if m.awaited.next == 0 {
-		m.awaited.next, m.awaited.until = m.now+int64(AskEvery), m.now+int64(AnswerWithin)
+		m.awaited.next, m.awaited.until = m.now+int64(askEvery), m.now+int64(answerWithin)
 	}
 	m.awaited.runs[run] = struct{}{}
 }
@@ -60,7 +60,7 @@ func (m *Machine) askAgain() {
 	}
 	runs := slices.SortedFunc(maps.Keys(m.awaited.runs), compareRuns)
 	if m.now < m.awaited.until {
-		m.awaited.next = min(m.now+int64(AskEvery), m.awaited.until)
+		m.awaited.next = min(m.now+int64(askEvery), m.awaited.until)
 		m.out.call(ReconcileCall{Runs: runs})
 		return
 	}

@@ -30,7 +30,9 @@ func (m *Machine) SearchRemembers() (hosts int, right bool) {
 
 // The bounds that tests fill.
 const (
-	MaxHeld    = maxHeld
-	MaxForeign = maxForeign
-	MaxWatches = maxWatches
+	MaxHeld      = maxHeld
+	MaxForeign   = maxForeign
+	MaxWatches   = maxWatches
+	AskEvery     = askEvery
+	AnswerWithin = answerWithin
 )

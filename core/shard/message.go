@@ -231,7 +231,7 @@ type (
 	// RunStatus is one status of a bound run. The shard makes one of its own, with Token 0, for a run whose host left the cluster.
 	RunStatus struct{ Status driver.Status }
 	// RunsMissing names bound runs that a complete inventory does not know, though their hosts are there and ready, or of which the cluster said nothing
-	// within AnswerWithin. The core decides by their state what that means.
+	// within answerWithin. The core decides by their state what that means.
 	RunsMissing struct{ Runs []workload.RunID }
 	// Foreign names runs that the cluster has and the core does not: left over from a lost record or another owner. The core has the live ones killed and
 	// acknowledges the ended ones. RunLaunching is the shard's own word: it was sent under a former core and has not been heard of.
