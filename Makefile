@@ -73,7 +73,7 @@ GORACE ?= atexit_sleep_ms=0
 export GORACE
 
 # Folders that start no goroutine, nor do their tests: there is no race to find in them, and under the detector they take three to ten times as long. conformance/tidy
-# holds them to it. With -short, whole traces are left to `make traces`. Who starts goroutines over them has tests of his own, in which they are under the detector too.
+# holds them to it. Whole traces are left to `make soak` (PACELINE_WHOLE=1) and `make traces`. Who starts goroutines over them has tests of his own, in which they are under the detector too.
 UNRACED := core/resource core/execution core/workload core/host core/respool core/admission core/placement core/shard core/preemption \
   core/fragment core/disruption core/estimate core/lifecycle core/usage core/scheduler core/rollout conformance/sim conformance/scenarios \
   policies/native policies/builtin cmd/paceline/internal/policy cmd/paceline/internal/replay cmd/paceline/internal/simpack cmd/paceline/internal/simrun
@@ -87,7 +87,7 @@ test: ## run every test, under the race detector wherever goroutines run (PKG=./
 	plain=$$(grep -E '$(unraced)' <<<"$$all" || true)
 	failed=0
 	[ -z "$$raced" ] || go test -race -timeout 15m $$raced || failed=1
-	[ -z "$$plain" ] || go test -short -timeout 15m $$plain || failed=1
+	[ -z "$$plain" ] || go test -timeout 15m $$plain || failed=1
 	exit $$failed
 
 .PHONY: lint
@@ -187,6 +187,7 @@ soak: ## long runs: properties with CHECKS cases each, kits ROUNDS times over, s
 	go test -count=1 -timeout 4h -v -run '^TestSoak$$' ./conformance/sim -sim.for=$(SOAK) -sim.out='$(abspath $(OUT)/sim)'
 	PACELINE_CRASHES=$(CRASHES) go test -count=1 -timeout 4h -run '^TestCrashes$$' -v ./cmd/paceline/e2e
 	PACELINE_OVERLOAD=full go test -count=1 -run '^TestOverload$$' -v ./cmd/paceline/e2e
+	PACELINE_WHOLE=1 go test -count=1 -timeout 1h ./cmd/paceline/internal/simpack ./cmd/paceline/internal/simrun
 
 # What policies in other languages than Go are built with. What cannot be installed is said, and the tests that want it skip by name.
 ASSEMBLYSCRIPT := 0.28.20

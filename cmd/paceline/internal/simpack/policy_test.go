@@ -44,7 +44,7 @@ func build(t *testing.T, name string) (path string) {
 func TestModules(t *testing.T) {
 	t.Parallel()
 	hosts, pods, names := hostsFile, podsFile, []string{"least-residue"}
-	if traces := os.Getenv("PACELINE_TRACES"); traces != "" && !testing.Short() {
+	if traces := os.Getenv("PACELINE_TRACES"); traces != "" && os.Getenv("PACELINE_WHOLE") != "" {
 		hosts, pods = filepath.Join(traces, "inventory/openb_nodes.csv"), filepath.Join(traces, "tasks/openb_pods_default.csv")
 		names = append(names, "best-fit", "fgd")
 	}
@@ -96,8 +96,8 @@ func TestPublishedFragmentation(t *testing.T) {
 	if traces == "" {
 		t.Skip("PACELINE_TRACES does not name the folder of the traces")
 	}
-	if testing.Short() {
-		t.Skip("it takes half a minute: run it without -short, or make traces")
+	if os.Getenv("PACELINE_WHOLE") == "" {
+		t.Skip("it takes half a minute: set PACELINE_WHOLE=1, or make traces")
 	}
 	mean := func(pods, policy string, demand int) float64 {
 		o := options(t, filepath.Join(traces, "inventory/openb_nodes.csv"), filepath.Join(traces, "tasks/openb_pods_"+pods), policy, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51)

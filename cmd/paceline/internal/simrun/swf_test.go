@@ -104,12 +104,12 @@ func TestSWFIsTheSameAgain(t *testing.T) {
 }
 
 // TestPublishedFigures reproduces what a plain event-driven EASY scheduler finds on the ten published sequences, and holds the express order to
-// beating the best of them, there and on sequences that nobody published. It needs the trace files; with -short it is skipped for time.
+// beating the best of them, there and on sequences that nobody published. It needs the trace files; without PACELINE_WHOLE=1 it is skipped for time.
 func TestPublishedFigures(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("PACELINE_TRACES")
-	if folder == "" || testing.Short() {
-		t.Skip("PACELINE_TRACES does not name the folder of the traces, or -short is given")
+	if folder == "" || os.Getenv("PACELINE_WHOLE") == "" {
+		t.Skip("set PACELINE_TRACES to the folder of the traces, and PACELINE_WHOLE=1")
 	}
 	jobs := readFile(t, filepath.Join(folder, "hpc/lublin_256.swf.gz"), simrun.ReadSWF)
 	published := []int{1981, 2756, 4299, 8850, 3316, 2714, 5228, 7762, 4022, 7085}
