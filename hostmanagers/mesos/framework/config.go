@@ -86,6 +86,10 @@ type Config struct {
 	// InventoryWait bounds how long after a subscription the inventory is put together; HostsWait how much of that is for the first offers, if the
 	// operator API cannot be asked. Defaults: 5 s, 2.5 s.
 	InventoryWait, HostsWait time.Duration
+	// AnswerWait bounds how long a machine that inherits a framework puts the inventory off for the answer to what tasks there are, which it asks for
+	// again every InventoryWait. It counts from the last time that the master failed to take the question, and must be longer than a call may hang:
+	// shorter gives hosts up to work sooner, and starts anew what runs on them. Default: 1 min.
+	AnswerWait time.Duration
 	// DetailsEvery is how often what people see of hosts is brought up to date when nothing else of them changes. Default: 30 s.
 	DetailsEvery time.Duration
 }
@@ -116,6 +120,7 @@ func (c *Config) setDefaults() {
 		{&c.KillMargin, 5 * time.Second},
 		{&c.InventoryWait, 5 * time.Second},
 		{&c.HostsWait, 2500 * time.Millisecond},
+		{&c.AnswerWait, time.Minute},
 		{&c.DetailsEvery, 30 * time.Second},
 	} {
 		if *d.field == 0 {
@@ -146,7 +151,7 @@ func (c *Config) Validate() error {
 	for _, d := range []time.Duration{
 		c.OfferWait, c.LooseFor, c.DeclineFor, c.ReviveEvery, c.SuppressAfter, c.ProbeEvery, c.ProbeFor, c.UnreachableGrace, c.MaintenanceLead,
 		c.InverseFor, c.ReconcilePause, c.ReconcileEvery, c.DoubtAfter, c.SilenceAfter, c.ReregisterGrace, c.UnknownAgain, c.HearsayFor, c.KillResend,
-		c.KillMargin, c.InventoryWait, c.HostsWait, c.DetailsEvery,
+		c.KillMargin, c.InventoryWait, c.HostsWait, c.AnswerWait, c.DetailsEvery,
 	} {
 		if d < 0 {
 			return fmt.Errorf("a time of a Mesos framework is %s; none may be negative", d)

@@ -351,9 +351,9 @@ func (m *Machine) Failed(now int64, call *Call, outcome Outcome, why error, out 
 // declineLater gives back offers that may still be held by the master's word, because the call that used them did not arrive. Declining one
 // that is none any more does no harm.
 func (m *Machine) declineLater(ids []mesos.OfferID) {
-	subscription := m.gather.marker
+	subscription := m.gather.began
 	m.after(int64(m.cfg.ReviveEvery), func() {
-		if m.subscribed && m.gather.marker == subscription {
+		if m.subscribed && m.gather.began == subscription {
 			m.decline(ids, 0)
 		}
 	})

@@ -173,7 +173,15 @@ func (h *history) crash() {
 	h.master(func(c *cluster.Cluster) { c.Disconnect(stream) })
 	h.restart()
 	h.subscribe()
+	if rapid.Bool().Draw(h.rapid, "the master hangs") {
+		h.hang(time.Duration(rapid.IntRange(1, 20).Draw(h.rapid, "seconds")) * time.Second)
+	}
 	h.pass(6 * time.Second)
+	for _, task := range h.cluster.Tasks() {
+		if id, err := workload.ParseRunID(task.TaskID.Value); err == nil && task.GetState() == mesos.TASK_RUNNING && h.statuses[id].State == workload.RunNone {
+			h.t.Fatalf("the new process has not heard of %s, which runs: a shard would start it again", id)
+		}
+	}
 }
 
 func (h *history) reconcileSome() {

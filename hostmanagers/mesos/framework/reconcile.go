@@ -18,11 +18,13 @@ type gathering struct {
 	began      int64
 	marker     string // a task that is none: the answer about it ends the answers to the reconciliation before
 	reconciled bool
-	offered    bool // offers have come
-	counted    bool // the operator API was asked, with success or without
-	learned    bool // with success
-	rumours    int  // runs whose end was told without details
-	again      bool // the master did not take the question, and will be asked once more
+	offered    bool  // offers have come
+	counted    bool  // the operator API was asked, with success or without
+	learned    bool  // with success
+	rumours    int   // runs whose end was told without details
+	again      bool  // the master did not take the question, and will be asked once more
+	questions  int   // that were made up so far; each has its own marker
+	patience   int64 // until when the answer to the present one is waited for if runs of an earlier process depend on it
 	deadline   int64
 	hosts      int64 // when the first offers are not waited for any more
 	settled    int64 // when updates with details are not waited for any more; 0: nothing else is
@@ -64,7 +66,7 @@ func (m *Machine) Subscribed(now int64, master string, out *Output) {
 	}
 	rumours := m.gather.rumours
 	m.gather = gathering{
-		began: m.now, marker: fmt.Sprintf("paceline.end-of-reconciliation.%d", m.now), rumours: rumours,
+		began: m.now, marker: fmt.Sprintf("paceline.end-of-reconciliation.%d", m.now), rumours: rumours, patience: m.now + int64(m.cfg.AnswerWait),
 		deadline: m.now + int64(m.cfg.InventoryWait), hosts: m.now + int64(m.cfg.HostsWait),
 	}
 	m.out.Census = AskAgents
@@ -90,11 +92,15 @@ func (m *Machine) gatherAgain() {
 	if !m.subscribed || m.gather.again {
 		return
 	}
-	m.gather.again = true
-	m.gather.deadline = m.now + firstResend + int64(m.cfg.InventoryWait)
-	marker := m.gather.marker
+	g := &m.gather
+	g.again, g.reconciled = true, false
+	g.questions++
+	g.marker = fmt.Sprintf("paceline.end-of-reconciliation.%d.%d", g.began, g.questions) // an answer to the former says nothing: part of that was lost
+	g.deadline = m.now + firstResend + int64(m.cfg.InventoryWait)
+	g.patience = m.now + firstResend + int64(m.cfg.AnswerWait)
+	began := g.began
 	m.after(firstResend, func() {
-		if m.subscribed && m.gather.marker == marker {
+		if m.subscribed && m.gather.began == began {
 			m.gather.again = false
 			m.askAll()
 		}
@@ -137,10 +143,20 @@ func (m *Machine) lose() {
 	m.sweepAt, m.probeAt, m.implicitAt = 0, 0, 0
 }
 
+// unheard reports whether runs of an earlier process may be missing because the master has not answered yet, though it did not refuse to.
+func (m *Machine) unheard() bool {
+	return m.inherited && !m.known && !m.gather.reconciled && m.now < m.gather.patience
+}
+
 // tryInventory gives the inventory as soon as everything is there, or the time is over.
 func (m *Machine) tryInventory() {
 	g := &m.gather
-	if m.now < g.deadline {
+	switch {
+	case m.now >= g.deadline && m.unheard():
+		g.deadline = m.now + int64(m.cfg.InventoryWait)
+		m.askAll()
+		return
+	case m.now < g.deadline:
 		hosts := g.learned || g.offered && g.counted || m.now >= g.hosts
 		if !g.reconciled || !hosts {
 			return

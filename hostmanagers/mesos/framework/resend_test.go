@@ -119,6 +119,47 @@ func TestTheInventoryWaitsForTheMaster(t *testing.T) {
 	}
 }
 
+// TestAnInventoryDoesNotWaitForEver: a master that takes the question and never answers is given up on.
+func TestAnInventoryDoesNotWaitForEver(t *testing.T) {
+	t.Parallel()
+	w := ready(t, 1)
+	w.restart()
+	w.subscribe()
+	w.hang(59 * time.Second)
+	if w.connected {
+		t.Fatal("there is an inventory, though nobody said what runs")
+	}
+	w.hang(7 * time.Second)
+	if !w.connected || len(w.hosts) != 1 {
+		t.Fatalf("after AnswerWait: connected: %t, %d hosts", w.connected, len(w.hosts))
+	}
+}
+
+// TestHalfAQuestion: the end of a reconciliation whose beginning the master did not take is no answer.
+func TestHalfAQuestion(t *testing.T) {
+	t.Parallel()
+	w := ready(t, 1)
+	l := w.launch("host-1", func(l *driver.Launch) { l.Command = []string{"for", "1h"} })
+	w.pass(3 * time.Second)
+	w.acknowledge()
+	w.pass(time.Second)
+	w.restart()
+	w.subscribe()
+	call := w.calls[0]
+	w.calls = w.calls[1:]
+	w.input(func(now int64, out *framework.Output) {
+		w.machine.Failed(now, &call, framework.NotTaken, errors.New("503"), out)
+	})
+	w.settle()
+	if w.connected {
+		t.Fatal("there is an inventory, though half of the question was lost")
+	}
+	w.pass(2 * time.Second)
+	if s := w.statuses[l.Run]; !w.connected || s.State != workload.RunRunning {
+		t.Fatalf("after the whole question: connected: %t, %+v", w.connected, s)
+	}
+}
+
 func withProxy(l *driver.Launch) {
 	l.Command = []string{"for", "2s"}
 	l.Execution = &execution.Spec{Sidecars: []execution.Container{

@@ -105,9 +105,11 @@ func (s *scenario) do(words []string) {
 	switch command {
 	case "agent": // agent NAME [RESOURCE:AMOUNT[@ROLE|~]]...
 		s.agents[args[0]] = s.addNamed(args[0], args[1:])
-	case "subscribe":
+	case "subscribe": // subscribe [hang]: what the framework calls is under way still
 		s.subscribe()
-		s.settle()
+		if len(args) == 0 {
+			s.settle()
+		}
 	case "restart": // another process, under the id of the framework
 		s.lose()
 		s.restart()
@@ -126,6 +128,12 @@ func (s *scenario) do(words []string) {
 			s.test.Fatal(err)
 		}
 		s.pass(d)
+	case "hang": // hang DURATION: the master takes no question what tasks there are, and does not say so
+		d, err := time.ParseDuration(args[0])
+		if err != nil {
+			s.test.Fatal(err)
+		}
+		s.hang(d)
 	case "settle":
 		s.settle()
 	case "demand": // demand yes|no

@@ -445,6 +445,17 @@ func (w *world) pass(d time.Duration) {
 	w.settle()
 }
 
+// hang lets time pass while questions what tasks there are get lost, and nobody hears of that.
+func (w *world) hang(d time.Duration) {
+	w.t.Helper()
+	for until := w.now.Add(d); w.now.Before(until); w.now = w.now.Add(250 * time.Millisecond) {
+		w.master(func(*cluster.Cluster) {})
+		w.input(w.machine.Wake)
+		w.calls = slices.DeleteFunc(w.calls, func(c framework.Call) bool { return c.Type == scheduler.Call_RECONCILE })
+		w.settle()
+	}
+}
+
 // launch starts a run on a host.
 func (w *world) launch(host string, change ...func(*driver.Launch)) driver.Launch {
 	w.t.Helper()
