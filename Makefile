@@ -61,7 +61,7 @@ tests-importing = git grep -lE --untracked '^[[:space:]]+"$(1)"$$' -- '*_test.go
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/paceline, stamped with the version
@@ -73,7 +73,8 @@ GORACE ?= atexit_sleep_ms=0
 export GORACE
 
 # Folders that start no goroutine, nor do their tests: there is no race to find in them, and under the detector they take three to ten times as long. conformance/tidy
-# holds them to it. Whole traces are left to `make soak` (PACELINE_WHOLE=1) and `make traces`. Who starts goroutines over them has tests of his own, in which they are under the detector too.
+# holds them to it. Tests that replay whole traces wait for PACELINE_WHOLE=1, which `make soak` sets; `make traces` has
+# them with their bars. Who starts goroutines over them has tests of his own, in which they are under the detector too.
 UNRACED := core/resource core/execution core/workload core/host core/respool core/admission core/placement core/shard core/preemption \
   core/fragment core/disruption core/estimate core/lifecycle core/usage core/scheduler core/rollout conformance/sim conformance/scenarios \
   policies/native policies/builtin cmd/paceline/internal/policy cmd/paceline/internal/replay cmd/paceline/internal/simpack cmd/paceline/internal/simrun
@@ -230,7 +231,7 @@ traces: build ## replay real traces through whole cells, every figure beside its
 	go run ./conformance/bench/traces -paceline bin/paceline -traces '$(TRACES)' -only '$(ONLY)' | tee $(OUT)/sim/traces.md
 
 .PHONY: demo
-demo: build ## real processes scheduled, killed, restarted and explained: policies and rules too, every claim checked
+demo: build ## real processes scheduled, killed, restarted and explained: an emulated Mesos cluster, policies and rules too, every claim checked
 	@go run ./examples/demo -paceline bin/paceline
 
 .PHONY: clean
