@@ -40,7 +40,9 @@ const help = `Serve an emulated Kubernetes cluster over HTTP: an API server with
 tests. It answers as kube-apiserver 1.36 does, as far as recordings of one go, and authenticates nobody: keep it on loopback.
 
 The kubeconfig that it writes is enough for kubectl: get, describe, apply, delete, logs, drain. Containers run as processes of this machine, by their
-command alone: no images or volumes. With --pods-last they are pretended to run for that long.`
+command alone: no images or volumes. With --pods-last they are pretended to run for that long.
+
+A cell cannot be connected to a Kubernetes cluster yet, this one or another.`
 
 // NewCommand returns the verb.
 func NewCommand() *cobra.Command {
@@ -63,7 +65,8 @@ func NewCommand() *cobra.Command {
 	fs.BoolVar(&f.scheduler, "scheduler", false, "bind pods that ask for the default scheduler to the first node with room")
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` to write what kubectl needs to (default one in a temporary directory, removed at the end)")
 	fs.StringVar(&f.root, "root", "", "`directory` of what containers write (default a temporary one, removed at the end)")
-	fs.DurationVar(&f.lasting, "pods-last", -1, "pretend that containers run this long and end well, instead of running them")
+	fs.DurationVar(&f.lasting, "pods-last", -1, "pretend that containers run this long and end well, instead of running them (default: they are run)")
+	fs.Lookup("pods-last").DefValue = "0s" // not to be shown: -1ns says nothing
 	return cmd
 }
 

@@ -61,7 +61,8 @@ func NewCommand() *cobra.Command {
 	fs.Float64Var(&f.mem, "mem", 16384, "memory of an agent, in MiB")
 	fs.Float64Var(&f.disk, "disk", 100000, "disk of an agent, in MiB")
 	fs.StringVar(&f.root, "root", "", "`directory` of what tasks write (default a temporary one, removed at the end)")
-	fs.DurationVar(&f.lasting, "tasks-last", -1, "pretend that tasks run this long and end well, instead of running them")
+	fs.DurationVar(&f.lasting, "tasks-last", -1, "pretend that tasks run this long and end well, instead of running them (default: they are run)")
+	fs.Lookup("tasks-last").DefValue = "0s" // not to be shown: -1ns says nothing
 	f.faults.register(fs)
 	return cmd
 }

@@ -95,7 +95,9 @@ func moment(flag, text string, now time.Time) (int64, error) {
 
 const estimates = `What differs is counted task by task. Tasks that wait longer, that find room sooner and that lose their host are followed: a task ends when its recorded twin ends. What
 the recorded cell would have asked for next, had it decided otherwise, nobody knows; so the longer the time, the more of this is an estimate. Room that was made by
-preemption is taken on the same hosts, and the log has no priorities: "no room for" counts how often others would have had to go there.`
+preemption is taken on the same hosts, and nobody is looked for who could make it elsewhere: "no room for" counts how often others would have had to go there.
+
+With --kind quota or preempt the questions that policies of these were asked are asked again: which pools gain or lose, or who would go first. Each stands alone.`
 
 const replayHelp = `Give recorded batches to another policy and count what would differ. The recorded policy differs in nothing from itself.
 

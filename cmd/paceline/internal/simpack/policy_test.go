@@ -39,8 +39,8 @@ func build(t *testing.T, name string) (path string) {
 	return path
 }
 
-// TestModules holds built-in policies against their modules: every figure of a run is the same. With the trace files a whole repetition of the protocol is run, of more policies, else
-// and under the race detector, which slows these loops twentyfold, one on an extract.
+// TestModules holds built-in policies against their modules: every figure of a run is the same. With the trace files and PACELINE_WHOLE=1 a whole repetition of the
+// protocol is run, of more policies, else one on an extract.
 func TestModules(t *testing.T) {
 	t.Parallel()
 	hosts, pods, names := hostsFile, podsFile, []string{"least-residue"}
