@@ -27,7 +27,7 @@ import (
 const (
 	// leaveTimeout bounds how long a cluster that is removed may take to hear it.
 	leaveTimeout = 10 * time.Second
-	// storeTimeout bounds how long a driver waits for the cell to tell or keep an identity.
+	// storeTimeout bounds how long an edit waits for the cell to keep it, and a driver for it to tell or keep an identity.
 	storeTimeout = 30 * time.Second
 )
 
@@ -124,7 +124,7 @@ func (m *Manager) Close() {
 
 // member is an added cluster to connect to. Whether its settings work is found out at each attempt: a missing file may come.
 func (m *Manager) member(s *cluster.Spec) Member {
-	return Member{Name: s.Name, Kind: s.Kind(), Shards: s.Parts(), Connect: func() (driver.Driver, error) {
+	return Member{Name: s.Name, Kind: s.Kind(), Shards: s.Parts(), spec: s, Connect: func() (driver.Driver, error) {
 		connect, err := m.config.Prepare(s, &Identity{cell: m.config.Cell, cluster: s.Name})
 		if err != nil {
 			return nil, err
@@ -197,8 +197,10 @@ func (m *Manager) check(s *cluster.Spec) error {
 	return nil
 }
 
-// do has the cell carry out a command.
+// do has the cell carry out a command. Who asked for it may be gone meanwhile: what becomes of the connection hangs on the answer all the same.
 func (m *Manager) do(ctx context.Context, by scheduler.Caller, command scheduler.Command) (scheduler.Answer, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
 	answer, err := m.config.Cell.Do(ctx, by, command)
 	switch {
 	case err != nil:
@@ -233,20 +235,14 @@ func (m *Manager) Update(ctx context.Context, by scheduler.Caller, s cluster.Spe
 	if err := m.check(&s); err != nil {
 		return err
 	}
-	var old scheduler.ClusterRecord
-	if err := m.config.Cell.Read(ctx, func(r scheduler.Reader) { old, _ = r.AddedCluster(s.Name) }); err != nil {
-		return err
-	}
 	answer, err := m.do(ctx, by, scheduler.UpdateCluster{Spec: s, ExpectedVersion: version})
 	if err != nil {
 		return err
 	}
-	old.Spec.Labels = s.Labels
-	c := m.connection(s.Name)
-	if c != nil && old.Spec.Equal(&s) {
-		return nil
-	}
-	if c != nil {
+	if c := m.connection(s.Name); c != nil {
+		if c.member.connectsBy(&s) {
+			return nil
+		}
 		m.take(c)
 	}
 	m.start(m.member(&answer.Cluster.Spec), false)
@@ -265,12 +261,13 @@ func (m *Manager) Remove(ctx context.Context, by scheduler.Caller, name string, 
 	if err := m.mayRemove(ctx, name, version, force); err != nil {
 		return 0, nil, err
 	}
+	ctx = context.WithoutCancel(ctx) // a leave that was begun is carried through
 	if c != nil {
 		warnings = m.takeLeave(ctx, c)
 	}
 	answer, err := m.do(ctx, by, scheduler.RemoveCluster{Name: name, ExpectedVersion: version, Force: force})
 	if err != nil {
-		if c != nil && ctx.Err() == nil {
+		if c != nil && !errors.Is(err, context.DeadlineExceeded) { // else it may be removed yet
 			m.start(c.member, false)
 		}
 		return 0, nil, err

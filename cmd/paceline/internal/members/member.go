@@ -30,6 +30,18 @@ type Member struct {
 	Shards int // 0: 1
 	// Connect makes a driver, which is not started. It is called for each attempt.
 	Connect func() (driver.Driver, error)
+
+	spec *cluster.Spec // of one that was added; nil: flags name it
+}
+
+// connectsBy reports whether a connection by a spec would be like the member's: labels do not matter to it.
+func (m *Member) connectsBy(s *cluster.Spec) bool {
+	if m.spec == nil {
+		return false
+	}
+	own := *m.spec
+	own.Labels = s.Labels
+	return own.Equal(s)
 }
 
 // shardIDs are the names of a member's shards.

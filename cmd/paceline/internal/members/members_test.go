@@ -50,6 +50,8 @@ type place struct {
 	mu       sync.Mutex
 	down     error // connections fail with it
 	left     int   // times that a driver took leave
+	leaving  func()
+	starts   int // of drivers
 	identity *members.Identity
 	sink     driver.Sink // of the last driver that started
 }
@@ -64,6 +66,7 @@ func (l link) Start(ctx context.Context, sink driver.Sink) error {
 	l.to.mu.Lock()
 	down, id := l.to.down, l.to.identity
 	l.to.sink = sink
+	l.to.starts++
 	l.to.mu.Unlock()
 	if down != nil {
 		return down
@@ -80,11 +83,14 @@ func (l link) Start(ctx context.Context, sink driver.Sink) error {
 	return l.Driver.Start(ctx, sink)
 }
 
-func (l link) Leave(context.Context) error {
+func (l link) Leave(ctx context.Context) error {
 	l.to.mu.Lock()
 	defer l.to.mu.Unlock()
 	l.to.left++
-	return nil
+	if l.to.leaving != nil {
+		l.to.leaving()
+	}
+	return ctx.Err()
 }
 
 func (l link) Describe() driver.Description {
@@ -365,6 +371,52 @@ func TestRemoving(t *testing.T) {
 }
 
 // TestCuttingAnew has a full cluster cut into more shards and fewer, and its server restarted with that: no run is lost, and no room is given twice.
+func TestARemovalThatWasBegunIsCarriedThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		there := newPlace(t, "e", 2)
+		s := open(t, &memstore.Disk{}, map[string]*place{"http://east:5050": there})
+		defer s.close()
+		s.add(east(1))
+		ctx, goAway := context.WithCancel(t.Context())
+		there.set(func(p *place) { p.leaving = goAway })
+		if _, warnings, err := s.m.Remove(ctx, user, "east", 0, false); err != nil || warnings != nil {
+			t.Errorf("with nobody left to answer it warns of %q and fails with %v", warnings, err)
+		}
+		if v := s.view("east"); v.Record != nil || len(s.m.Connections()) > 0 || there.left != 1 {
+			t.Errorf("the cluster is %+v, its connection %+v, left %d times", v, s.m.Connections(), there.left)
+		}
+	})
+}
+
+func TestAnUpdateThatWasKeptAndNotAnsweredComesIntoForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		there := newPlace(t, "e", 4)
+		s := open(t, &memstore.Disk{}, map[string]*place{"http://east:5050": there})
+		defer s.close()
+		s.add(east(1))
+		if a, err := s.cell.Do(t.Context(), user, scheduler.UpdateCluster{Spec: east(2)}); err != nil || a.Err != nil {
+			t.Fatal(err, a.Err)
+		}
+		update := func(spec cluster.Spec) {
+			t.Helper()
+			if err := s.m.Update(t.Context(), user, spec, 0); err != nil {
+				t.Fatal(err)
+			}
+			settle()
+		}
+		update(east(2))
+		if v := s.view("east"); len(v.Shards) != 2 || v.Ready != 4 || there.starts != 2 {
+			t.Errorf("said again it is %d shards with %d of 4 hosts ready, after %d connections", len(v.Shards), v.Ready, there.starts)
+		}
+		labelled := east(2)
+		labelled.Labels = map[string]string{"region": "eu"}
+		update(labelled)
+		if v := s.view("east"); v.Record.Spec.Labels["region"] != "eu" || there.starts != 2 {
+			t.Errorf("its labels are %v, after %d connections", v.Record.Spec.Labels, there.starts)
+		}
+	})
+}
+
 func TestCuttingAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, places := &memstore.Disk{}, map[string]*place{"http://east:5050": newPlace(t, "e", 12)}
