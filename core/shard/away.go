@@ -42,6 +42,9 @@ func (m *Machine) await(run workload.RunID) {
 
 // answered takes in that a run was heard of, or is of no interest any more.
 func (m *Machine) answered(run workload.RunID) {
+	if m.awaited.next == 0 { // as nearly always, and each status comes here
+		return
+	}
 	delete(m.awaited.runs, run)
 	if len(m.awaited.runs) == 0 {
 		m.awaitNobody()
