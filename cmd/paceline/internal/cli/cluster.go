@@ -33,9 +33,9 @@ type specFlags struct {
 	labels map[string]string
 	shards uint32
 
-	masters, roles                                              []string
-	principal, secretFile, secretEnv, caFile, user, frameworkID string
-	failover                                                    time.Duration
+	masters, roles                                            []string
+	principal, secretFile, secretEnv, caFile, user, framework string
+	failover                                                  time.Duration
 }
 
 func (f *specFlags) add(cmd *cobra.Command) {
@@ -55,7 +55,7 @@ func (f *specFlags) addMesos(cmd *cobra.Command) {
 	flags.StringVar(&f.caFile, "master-ca-file", "", "file on the server's machine with the certificates that the masters' must chain to")
 	flags.DurationVar(&f.failover, "failover-timeout", 0, "how long the master keeps tasks while no server speaks to it (default 168h)")
 	flags.StringVar(&f.user, "user", "", "user who runs tasks on the agents (default: the server's)")
-	flags.StringVar(&f.frameworkID, "framework-name", "", "the cell's name at the master (default paceline)")
+	flags.StringVar(&f.framework, "framework-name", "", "the cell's name at the master (default paceline)")
 }
 
 // apply puts what was given on the command line into a spec and leaves the rest as it is.
@@ -78,7 +78,7 @@ func (f *specFlags) apply(cmd *cobra.Command, s *pacelinev1.ClusterSpec) {
 	set(given("secret-env"), &m.SecretEnv, f.secretEnv)
 	set(given("master-ca-file"), &m.CaFile, f.caFile)
 	set(given("user"), &m.User, f.user)
-	set(given("framework-name"), &m.FrameworkName, f.frameworkID)
+	set(given("framework-name"), &m.FrameworkName, f.framework)
 	set(given("failover-timeout"), &m.FailoverTimeout, durationpb.New(f.failover))
 }
 
