@@ -25,13 +25,11 @@ type memo struct {
 
 func newMemo(r reads) *memo {
 	m := &memo{young: map[string][]answer{}, off: r.under("now")}
-	whole := false
+	written := map[string]bool{}
 	for _, path := range r.paths {
-		if write, ok := writerOf(path); ok {
-			m.writers = append(m.writers, write)
-		} else if !whole {
-			whole = true
-			m.writers = append(m.writers, writeWholeJob)
+		if name := writerOf(path); !written[name] {
+			written[name] = true
+			m.writers = append(m.writers, writers[name])
 		}
 	}
 	return m
@@ -126,21 +124,33 @@ func (k *key) vector(v *resource.Vector) {
 	}
 }
 
-// writerOf finds what writes the value of a path, or of a path above it. The whole job is not among them.
-func writerOf(path string) (func(*key, *admit.Request), bool) {
-	for at := path; ; {
-		if write, ok := writers[at]; ok {
-			return write, true
+// writerOf names what writes the value of a path, or of a path above it, of all that is told apart.
+func writerOf(path string) string {
+	for at := path; at != ""; at = at[:max(strings.LastIndexByte(at, '.'), 0)] {
+		if executionPaths[at] {
+			return execution
 		}
-		i := strings.LastIndexByte(at, '.')
-		if i < 0 {
-			return nil, false
+		if writers[at] != nil {
+			return at
 		}
-		at = at[:i]
 	}
+	return wholeJob
+}
+
+// The names of writers that are no paths.
+const (
+	wholeJob  = ""
+	execution = "execution" // all of it: its parts are not told apart
+)
+
+var executionPaths = map[string]bool{
+	"job.task.container": true, "job.task.inits": true, "job.task.sidecars": true, "job.task.artifacts": true,
+	"job.task.volumes": true, "job.task.user": true, "job.task.mesos": true, "job.task.kubernetes": true,
 }
 
 var writers = map[string]func(*key, *admit.Request){
+	wholeJob:    writeWholeJob,
+	execution:   writeExecution,
 	"operation": func(k *key, r *admit.Request) { k.text(string(r.Operation)) },
 	"principal": func(k *key, r *admit.Request) {
 		k.text(r.Principal.Name)
@@ -202,17 +212,9 @@ var writers = map[string]func(*key, *admit.Request){
 	"job.service": writeKind,
 	"job.daemon":  writeKind,
 
-	"job.task.command":    func(k *key, r *admit.Request) { k.list(r.Job.Template.Command) },
-	"job.task.env":        func(k *key, r *admit.Request) { k.table(r.Job.Template.Env) },
-	"job.task.labels":     func(k *key, r *admit.Request) { k.table(r.Job.Template.Labels) },
-	"job.task.container":  writeExecution,
-	"job.task.inits":      writeExecution,
-	"job.task.sidecars":   writeExecution,
-	"job.task.artifacts":  writeExecution,
-	"job.task.volumes":    writeExecution,
-	"job.task.user":       writeExecution,
-	"job.task.mesos":      writeExecution,
-	"job.task.kubernetes": writeExecution,
+	"job.task.command": func(k *key, r *admit.Request) { k.list(r.Job.Template.Command) },
+	"job.task.env":     func(k *key, r *admit.Request) { k.table(r.Job.Template.Env) },
+	"job.task.labels":  func(k *key, r *admit.Request) { k.table(r.Job.Template.Labels) },
 	"job.task.resources": func(k *key, r *admit.Request) {
 		k.vector(&r.Job.Template.Needs)
 		k.number(int64(r.Names.Len()))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/paceline-sched/paceline/core/api/admit"
 	"github.com/paceline-sched/paceline/core/api/auth"
+	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/policies/rego"
@@ -109,6 +110,20 @@ func TestMemoSaysTheSame(t *testing.T) {
 		if timed := look == "input" || look == "input.now"; used == timed && len(log) > 0 {
 			t.Errorf("%s: an answer was remembered: %v", look, used)
 		}
+	}
+}
+
+// What a task runs in is written once into the key, by which an answer is remembered, however many parts of it rules look at.
+func TestMemoOfSeveralPartsOfAnExecution(t *testing.T) {
+	j := newJudge(t, stored(t, "a", rules(`deny contains "x" if {
+	input.job.task.container.image == "never"
+	input.job.task.sidecars[_].image == "never"
+	input.job.task.user == "never"
+}`)))
+	r := request(t, plainJob)
+	r.Job.Template.Execution = &execution.Spec{Main: execution.Container{Image: strings.Repeat("x", 2500)}}
+	if judge(t, j, r); j.MemoAnswers() != 1 {
+		t.Fatalf("%d answers are remembered", j.MemoAnswers())
 	}
 }
 
