@@ -299,3 +299,25 @@ func TestCallsComeInOneOrder(t *testing.T) {
 		t.Errorf("sent in this order:\n%s", strings.Join(sent, "\n"))
 	}
 }
+
+// TestSettingsOfBothKinds: a job that can go to either kind of cluster runs here as one that says nothing of Kubernetes; one for Kubernetes alone does not start.
+func TestSettingsOfBothKinds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		execution execution.Spec
+		want      workload.RunState
+	}{
+		{execution.Spec{Mesos: &execution.Mesos{}, Kubernetes: &execution.Kubernetes{Namespace: "web"}}, workload.RunRunning},
+		{execution.Spec{Kubernetes: &execution.Kubernetes{Namespace: "web"}}, workload.RunFailed},
+	} {
+		w := ready(t, 1)
+		l := w.launch("host-1", func(l *driver.Launch) { l.Command, l.Execution = []string{"for", "1h"}, &c.execution })
+		for n := 0; n < 20 && w.statuses[l.Run].State != c.want; n++ {
+			w.acknowledge()
+			w.pass(500 * time.Millisecond)
+		}
+		if s := w.statuses[l.Run]; s.State != c.want {
+			t.Errorf("settings for Mesos: %t, for Kubernetes: %t: %+v, want %v", c.execution.Mesos != nil, c.execution.Kubernetes != nil, s, c.want)
+		}
+	}
+}

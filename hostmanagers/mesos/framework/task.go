@@ -61,10 +61,10 @@ func (m *Machine) prepare(r *run, l *driver.Launch) error {
 func supported(e *execution.Spec) error {
 	docker := e.Mesos != nil && e.Mesos.Docker
 	switch {
-	case e.Kubernetes != nil:
-		return errors.New("the job asks for what only Kubernetes has: restrict it to Kubernetes clusters, or leave that out")
+	case e.Kubernetes != nil && e.Mesos == nil:
+		return errors.New("the job asks for what only Kubernetes has: leave that out, or give it settings for Mesos as well")
 	case len(e.Inits) > 0:
-		return errors.New("Mesos runs no init containers: let the command do their work, or run the job on Kubernetes") //nolint:staticcheck // a name
+		return errors.New("Mesos runs no init containers: let the command do their work") //nolint:staticcheck // a name
 	case docker && len(e.Sidecars) > 0:
 		return errors.New("the Docker containerizer runs one container a task: use the Mesos containerizer for several")
 	case docker && e.Main.Image == "":
