@@ -15,10 +15,8 @@ import (
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/mirror"
+	"github.com/paceline-sched/paceline/hostmanagers/news"
 )
-
-// maxBatch bounds the statuses of one call of the sink.
-const maxBatch = 4096
 
 var (
 	_ driver.Driver     = (*Driver)(nil)
@@ -30,27 +28,25 @@ var (
 
 // Driver is one cluster's connection.
 type Driver struct {
-	cfg   Config
-	api   *corev1.CoreV1Client
-	http  *http.Client
-	ctx   context.Context // of Start
-	done  chan struct{}   // closed once everything has ended
-	first chan struct{}   // closed by the first inventory
+	cfg  Config
+	api  *corev1.CoreV1Client
+	http *http.Client
+	ctx  context.Context // of Start
+	done chan struct{}   // closed once everything has ended
+	news *news.Queue
 
 	mu       sync.Mutex
 	machine  *mirror.Machine
 	out      mirror.Output
 	queue    []*mirror.Call
 	inFlight int
-	news     []mirror.News
 	down     map[string]error // watches that have no contact, and why
 	failure  driver.Description
 	wakeAt   int64
 	unwake   func() bool
 	ended    bool
 
-	haveNews chan struct{} // holds one
-	changed  *sync.Cond    // of queue, inFlight and ended
+	changed  *sync.Cond // of queue, inFlight and ended
 	throttle throttle
 }
 
@@ -72,7 +68,7 @@ func New(cfg Config) (*Driver, error) {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	d := &Driver{
-		cfg: cfg, api: api, http: client, machine: machine, done: make(chan struct{}), first: make(chan struct{}), haveNews: make(chan struct{}, 1),
+		cfg: cfg, api: api, http: client, machine: machine, done: make(chan struct{}), news: news.NewQueue(),
 		down: map[string]error{"nodes": errStarting, "pods": errStarting}, throttle: throttle{cfg: &cfg},
 	}
 	d.changed = sync.NewCond(&d.mu)
@@ -86,7 +82,7 @@ func (d *Driver) Start(ctx context.Context, sink driver.Sink) error {
 	d.ctx = ctx
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var group sync.WaitGroup
-	group.Go(func() { d.deliver(work, sink) })
+	group.Go(func() { d.news.Deliver(work, sink) })
 	group.Go(func() { d.watchNodes(work) })
 	group.Go(func() { d.watchPods(work) })
 	for range d.cfg.Requests {
@@ -108,7 +104,7 @@ func (d *Driver) Start(ctx context.Context, sink driver.Sink) error {
 		utilnet.CloseIdleConnectionsFor(d.http.Transport)
 	}()
 	select {
-	case <-d.first:
+	case <-d.news.Begun():
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("start the Kubernetes cluster: %w", errors.Join(context.Cause(ctx), d.Describe().Err))
@@ -158,9 +154,7 @@ func (d *Driver) absorb() {
 		d.out.Calls = d.out.Calls[:0]
 		d.changed.Broadcast()
 	}
-	for i := range d.out.News {
-		d.queueNews(&d.out.News[i])
-	}
+	d.news.Add(d.out.News)
 	clear(d.out.News)
 	d.out.News = d.out.News[:0]
 	next := d.machine.Next()
@@ -186,54 +180,6 @@ func (d *Driver) wake(at int64) {
 	d.wakeAt, d.unwake = 0, nil
 	d.machine.Wake(max(at, d.cfg.Now().UnixNano()), &d.out)
 	d.absorb()
-}
-
-// queueNews joins statuses that follow each other. d.mu is held.
-func (d *Driver) queueNews(n *mirror.News) {
-	if last := len(d.news) - 1; last >= 0 && len(n.Statuses) > 0 && len(d.news[last].Statuses) > 0 && len(d.news[last].Statuses) < maxBatch {
-		d.news[last].Statuses = append(d.news[last].Statuses, n.Statuses...)
-	} else {
-		d.news = append(d.news, *n)
-	}
-	select {
-	case d.haveNews <- struct{}{}:
-	default:
-	}
-}
-
-// deliver calls the sink.
-func (d *Driver) deliver(ctx context.Context, sink driver.Sink) {
-	begun := false
-	for {
-		select {
-		case <-d.haveNews:
-		case <-ctx.Done():
-			return
-		}
-		d.mu.Lock()
-		news := d.news
-		d.news = nil
-		d.mu.Unlock()
-		for i := range news {
-			if ctx.Err() != nil {
-				return
-			}
-			switch n := &news[i]; {
-			case n.Inventory != nil:
-				sink.Inventory(*n.Inventory)
-				if !begun {
-					begun = true
-					close(d.first)
-				}
-			case n.Disconnected != nil:
-				sink.Disconnected(n.Disconnected)
-			case len(n.Statuses) > 0:
-				sink.Statuses(n.Statuses)
-			default:
-				sink.HostsChanged(n.Changed, n.Removed)
-			}
-		}
-	}
 }
 
 // contact takes in how one of the watches fares. There is contact while both have it.

@@ -16,10 +16,8 @@ import (
 	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/hostmanagers/mesos/framework"
 	"github.com/paceline-sched/paceline/hostmanagers/mesos/master"
+	"github.com/paceline-sched/paceline/hostmanagers/news"
 )
-
-// maxBatch bounds the statuses of one call of the sink.
-const maxBatch = 4096
 
 var (
 	_ driver.Driver     = (*Driver)(nil)
@@ -32,6 +30,7 @@ var (
 type Driver struct {
 	cfg        Config
 	connection *master.Connection
+	news       *news.Queue
 	ctx        context.Context // of Start
 	restarted  bool            // the framework is older than this process, and may have tasks of an earlier one
 	subscribed chan struct{}   // closed by the first subscription
@@ -44,7 +43,6 @@ type Driver struct {
 	out      framework.Output
 	calls    []framework.Call
 	sending  bool // calls that were taken out are under way
-	news     []framework.News
 	question framework.Question
 	waiters  map[string]chan framework.Feedback // by operation
 	wakeAt   int64
@@ -53,7 +51,7 @@ type Driver struct {
 	left     func()      // ends all work, once the master has forgotten the framework
 	ended    bool        // no wake-up is arranged any more
 
-	haveCalls, haveNews, haveQuestion, idle chan struct{} // each holds one
+	haveCalls, haveQuestion, idle chan struct{} // each holds one
 }
 
 // New returns a driver that has not started.
@@ -73,7 +71,7 @@ func New(cfg Config) (*Driver, error) {
 	return &Driver{
 		cfg: cfg, connection: connection, machine: machine, waiters: map[string]chan framework.Feedback{},
 		subscribed: make(chan struct{}), done: make(chan struct{}), failed: make(chan struct{}),
-		haveCalls: signal(), haveNews: signal(), haveQuestion: signal(), idle: signal(),
+		news: news.NewQueue(), haveCalls: signal(), haveQuestion: signal(), idle: signal(),
 	}, nil
 }
 
@@ -94,7 +92,7 @@ func (d *Driver) Start(ctx context.Context, sink driver.Sink) error {
 	group.Go(func() { d.connect(work) })
 	group.Go(func() { d.send(work) })
 	group.Go(func() { d.ask(work) })
-	group.Go(func() { d.deliver(work, sink) })
+	group.Go(func() { d.news.Deliver(work, sink) })
 	go func() {
 		defer close(d.done)
 		select {
@@ -198,9 +196,7 @@ func (d *Driver) absorb() {
 		d.calls = append(d.calls, d.out.Calls...)
 		signal(d.haveCalls)
 	}
-	for i := range d.out.News {
-		d.queueNews(&d.out.News[i])
-	}
+	d.news.Add(d.out.News)
 	for _, f := range d.out.Feedback {
 		if waiter := d.waiters[f.ID]; waiter != nil {
 			delete(d.waiters, f.ID)
@@ -236,50 +232,10 @@ func (d *Driver) wake(at int64) {
 	d.absorb()
 }
 
-// queueNews joins statuses that follow each other. d.mu is held.
-func (d *Driver) queueNews(n *framework.News) {
-	if last := len(d.news) - 1; last >= 0 && len(n.Statuses) > 0 && len(d.news[last].Statuses) > 0 && len(d.news[last].Statuses) < maxBatch {
-		d.news[last].Statuses = append(d.news[last].Statuses, n.Statuses...)
-	} else {
-		d.news = append(d.news, *n)
-	}
-	signal(d.haveNews)
-}
-
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
-	}
-}
-
-// deliver calls the sink.
-func (d *Driver) deliver(ctx context.Context, sink driver.Sink) {
-	for {
-		select {
-		case <-d.haveNews:
-		case <-ctx.Done():
-			return
-		}
-		d.mu.Lock()
-		news := d.news
-		d.news = nil
-		d.mu.Unlock()
-		for i := range news {
-			if ctx.Err() != nil {
-				return
-			}
-			switch n := &news[i]; {
-			case n.Inventory != nil:
-				sink.Inventory(*n.Inventory)
-			case n.Disconnected != nil:
-				sink.Disconnected(n.Disconnected)
-			case len(n.Statuses) > 0:
-				sink.Statuses(n.Statuses)
-			default:
-				sink.HostsChanged(n.Changed, n.Removed)
-			}
-		}
 	}
 }
 

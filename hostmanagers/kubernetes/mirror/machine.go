@@ -11,6 +11,7 @@ import (
 
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/workload"
+	"github.com/paceline-sched/paceline/hostmanagers/news"
 )
 
 // ErrNotConnected is returned for what cannot be done before the cluster's nodes and pods are known.
@@ -21,16 +22,7 @@ type Output struct {
 	// Calls are for the API server. Each is answered by Machine.Answer, once. Those of one run are to be made in order.
 	Calls []*Call
 	// News are for the shard, in this order.
-	News []News
-}
-
-// News is one call of driver.Sink: exactly one of its fields is set, but for Changed and Removed, which go together.
-type News struct {
-	Inventory    *driver.Inventory
-	Changed      []driver.Host
-	Removed      []string
-	Statuses     []driver.Status
-	Disconnected error
+	News []news.Item
 }
 
 // Call is one request.
@@ -120,7 +112,7 @@ func (m *Machine) end() {
 	if m.told {
 		m.tellHosts()
 		if len(m.statuses) > 0 {
-			m.out.News = append(m.out.News, News{Statuses: m.statuses})
+			m.out.News = append(m.out.News, news.Item{Statuses: m.statuses})
 		}
 	}
 	m.statuses, m.out = nil, nil
@@ -132,16 +124,16 @@ func (m *Machine) tellHosts() {
 	}
 	slices.SortFunc(m.dirty, func(a, b *node) int { return cmp.Compare(a.Name, b.Name) })
 	slices.Sort(m.removed)
-	news := News{Removed: m.removed}
+	hosts := news.Item{Removed: m.removed}
 	for _, n := range m.dirty {
 		n.dirty = false
 		if n.known && m.nodes[n.Name] == n {
-			news.Changed = append(news.Changed, m.host(n))
+			hosts.Changed = append(hosts.Changed, m.host(n))
 		}
 	}
 	m.dirty, m.removed = m.dirty[:0], nil
-	if len(news.Changed) > 0 || len(news.Removed) > 0 {
-		m.out.News = append(m.out.News, news)
+	if len(hosts.Changed) > 0 || len(hosts.Removed) > 0 {
+		m.out.News = append(m.out.News, hosts)
 	}
 }
 
@@ -170,7 +162,7 @@ func (m *Machine) tellInventory() {
 	}
 	slices.SortFunc(inventory.Runs, func(a, b driver.Status) int { return cmp.Compare(a.Token, b.Token) })
 	m.dirty, m.removed, m.statuses = m.dirty[:0], nil, nil
-	m.out.News = append(m.out.News, News{Inventory: inventory})
+	m.out.News = append(m.out.News, news.Item{Inventory: inventory})
 }
 
 func (m *Machine) touch(n *node) {
@@ -210,7 +202,7 @@ func (m *Machine) Lost(now int64, reason error, out *Output) {
 	m.contact = false
 	if m.told {
 		m.told = false
-		m.out.News = append(m.out.News, News{Disconnected: reason})
+		m.out.News = append(m.out.News, news.Item{Disconnected: reason})
 	}
 }
 

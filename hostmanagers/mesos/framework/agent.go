@@ -16,6 +16,7 @@ import (
 	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/workload"
+	"github.com/paceline-sched/paceline/hostmanagers/news"
 )
 
 // Bounds of what a host shows.
@@ -252,7 +253,7 @@ func (m *Machine) tellHosts() {
 		return
 	}
 	slices.SortFunc(m.dirty, func(a, b *agent) int { return cmp.Compare(a.name, b.name) })
-	var news News
+	var hosts news.Item
 	for _, a := range m.dirty {
 		a.dirty = false
 		if m.agents[a.id] != a || a.name == "" {
@@ -263,18 +264,18 @@ func (m *Machine) tellHosts() {
 		}
 		if a.lost && len(a.runs) == 0 {
 			if a.listed && !a.former {
-				news.Removed = append(news.Removed, a.name)
+				hosts.Removed = append(hosts.Removed, a.name)
 			}
 			m.forgetAgent(a)
 			continue
 		}
 		if m.compose(a) {
-			news.Changed = append(news.Changed, a.row)
+			hosts.Changed = append(hosts.Changed, a.row)
 		}
 	}
 	m.dirty = m.dirty[:0]
-	if len(news.Changed)+len(news.Removed) > 0 {
-		m.out.News = append(m.out.News, news)
+	if len(hosts.Changed)+len(hosts.Removed) > 0 {
+		m.out.News = append(m.out.News, hosts)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/workload"
+	"github.com/paceline-sched/paceline/hostmanagers/news"
 )
 
 // ErrNotConnected is returned for what cannot be done while the framework has no master, or does not know yet what the master knows.
@@ -18,7 +19,7 @@ type Output struct {
 	// Calls are for the master, in this order. What becomes of them is told by Machine.Failed, if it is not good.
 	Calls []Call
 	// News are for the shard, in this order.
-	News []News
+	News []news.Item
 	// Feedback is what became of operations on resources.
 	Feedback []Feedback
 	// Census asks for what the master's operator API says, to be told by Machine.Learn.
@@ -42,15 +43,6 @@ type Call struct {
 	runs       []*run // that it launches
 	operations []string
 	failures   int // of the same call, before this one
-}
-
-// News is one call of driver.Sink: exactly one of its fields is set, but for Changed and Removed, which go together.
-type News struct {
-	Inventory    *driver.Inventory
-	Changed      []driver.Host
-	Removed      []string
-	Statuses     []driver.Status
-	Disconnected error
 }
 
 // Stats are what a machine holds.
@@ -265,7 +257,7 @@ func (m *Machine) tell(s *driver.Status) {
 		m.out.News[n-1].Statuses = append(m.out.News[n-1].Statuses, *s)
 		return
 	}
-	m.out.News = append(m.out.News, News{Statuses: []driver.Status{*s}})
+	m.out.News = append(m.out.News, news.Item{Statuses: []driver.Status{*s}})
 }
 
 // deadline is when something is due for a run. Queues of them hold one kind of delay, so that they are in order by themselves.

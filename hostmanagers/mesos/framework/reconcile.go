@@ -11,6 +11,7 @@ import (
 
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/workload"
+	"github.com/paceline-sched/paceline/hostmanagers/news"
 )
 
 // gathering is what is awaited before the inventory of a subscription can be given.
@@ -52,7 +53,7 @@ func (m *Machine) Subscribed(now int64, master string, out *Output) {
 	m.begin(now, out)
 	if m.told {
 		m.told = false
-		m.out.News = append(m.out.News, News{Disconnected: errReplaced})
+		m.out.News = append(m.out.News, news.Item{Disconnected: errReplaced})
 	}
 	m.subscribed, m.suppressed, m.revive, m.quietAt = true, false, false, 0
 	if master != m.master {
@@ -118,7 +119,7 @@ func (m *Machine) Lost(now int64, reason error, out *Output) {
 	m.begin(now, out)
 	if m.told {
 		m.told = false
-		m.out.News = append(m.out.News, News{Disconnected: reason})
+		m.out.News = append(m.out.News, news.Item{Disconnected: reason})
 	}
 	m.end()
 }
@@ -174,7 +175,7 @@ func (m *Machine) tryInventory() {
 		a.dirty = false
 	}
 	m.dirty = m.dirty[:0]
-	m.out.News = append(m.out.News, News{Inventory: m.inventory()})
+	m.out.News = append(m.out.News, news.Item{Inventory: m.inventory()})
 	for _, r := range m.sortedRuns() {
 		if r.phase == sent && !r.answered {
 			m.doubt(r)

@@ -16,6 +16,7 @@ import (
 	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/hostmanagers/mesos/emulator/cluster"
 	"github.com/paceline-sched/paceline/hostmanagers/mesos/framework"
+	"github.com/paceline-sched/paceline/hostmanagers/news"
 )
 
 // began is when every world begins.
@@ -229,7 +230,7 @@ func (w *world) input(f func(now int64, out *framework.Output)) {
 }
 
 // hear is the sink.
-func (w *world) hear(n *framework.News) {
+func (w *world) hear(n *news.Item) {
 	w.t.Helper()
 	w.trace("   %s", newsText(n))
 	if !w.connected && n.Inventory == nil {
@@ -356,7 +357,7 @@ func eventText(e *scheduler.Event) string {
 	return e.Type.String()
 }
 
-func newsText(n *framework.News) string {
+func newsText(n *news.Item) string {
 	switch {
 	case n.Inventory != nil:
 		return fmt.Sprintf("inventory: %d hosts, %d runs", len(n.Inventory.Hosts), len(n.Inventory.Runs))
