@@ -11,6 +11,7 @@ import (
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/emulator/cluster"
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner"
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner/health"
+	"github.com/paceline-sched/paceline/hostmanagers/local/runner/orders"
 )
 
 // shortOfForce is a grace that the kubelet's own, which ends in a second signal, is always shorter than.
@@ -22,41 +23,25 @@ const maxProbes = 16
 // Local runs the containers of an emulator as processes of this machine, through a runner. Images and volumes are not emulated: a
 // container's command runs as it is, in an empty directory, and a container without a command cannot start.
 type Local struct {
-	runner *runner.Runner
-	gate   health.Gate
+	orders  *orders.Queue
+	gate    health.Gate
+	probing sync.WaitGroup // new ones come from phases of processes only
 
 	mu       sync.Mutex
 	emulator *Emulator
-	orders   []any // cluster.Start and cluster.Signal, oldest first
 	starts   map[string]cluster.Start
 	probes   map[string]context.CancelFunc
-	news     chan struct{}
-	closed   bool
-	work     sync.WaitGroup
-	ctx      context.Context // ends with Close
-	cancel   context.CancelFunc
 }
 
 // NewLocal opens a runner below a directory that must be empty or another Local's; what runs there from before is ended.
 func NewLocal(root string) (*Local, error) {
 	l := &Local{
-		gate: health.NewGate(maxProbes), starts: map[string]cluster.Start{}, probes: map[string]context.CancelFunc{}, news: make(chan struct{}, 1),
+		gate: health.NewGate(maxProbes), starts: map[string]cluster.Start{}, probes: map[string]context.CancelFunc{},
 	}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
-	r, err := runner.Open(runner.Config{Root: root, Observe: l.observe})
-	if err != nil {
-		l.cancel()
-		return nil, fmt.Errorf("kubernetes emulator: run containers on this machine: %w", err)
+	var err error
+	if l.orders, err = orders.Open(root, l.observe); err != nil {
+		return nil, fmt.Errorf("kubernetes emulator: %w", err)
 	}
-	l.runner = r
-	for _, old := range r.Runs() {
-		l.forget(old)
-	}
-	l.work.Add(1)
-	go func() { // ends with Close
-		defer l.work.Done()
-		l.obey()
-	}()
 	return l, nil
 }
 
@@ -69,104 +54,37 @@ func (l *Local) Serve(e *Emulator) {
 
 // Close stops taking orders, ends what runs, and waits for its own goroutines, after the emulator was closed.
 func (l *Local) Close() error {
-	l.mu.Lock()
-	l.closed = true
-	l.mu.Unlock()
-	l.cancel()
-	l.work.Wait()
-	for _, run := range l.runner.Runs() {
-		l.forget(run)
-	}
-	if err := l.runner.Close(); err != nil {
-		return fmt.Errorf("kubernetes emulator: close the runner: %w", err)
+	err := l.orders.Close()
+	l.probing.Wait()
+	if err != nil {
+		return fmt.Errorf("kubernetes emulator: %w", err)
 	}
 	return nil
 }
 
-// forget ends a run that nobody wants to hear of.
-func (l *Local) forget(run runner.Run) {
-	_, _ = l.runner.Kill(run.Spec.ID, 0, "its cluster is gone") // a disk that takes nothing more is reported by the runner
-	_ = l.runner.Acknowledge(run.Spec.ID)                       // kept for its output alone
-}
-
 // Start takes the order to start a process.
-func (l *Local) Start(s cluster.Start) { l.order(s) }
-
-// Signal takes the order to end a process.
-func (l *Local) Signal(s cluster.Signal) { l.order(s) }
-
-func (l *Local) order(order any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.orders = append(l.orders, order)
-	select {
-	case l.news <- struct{}{}:
-	default:
-	}
-}
-
-// obey carries orders out, one after another, starts that stand together in one go.
-func (l *Local) obey() {
-	for {
-		l.mu.Lock()
-		orders := l.orders
-		l.orders = nil
-		l.mu.Unlock()
-		var starts []cluster.Start
-		for _, order := range orders {
-			switch order := order.(type) {
-			case cluster.Start:
-				starts = append(starts, order)
-			case cluster.Signal:
-				l.launch(starts)
-				starts = nil
-				l.signal(order)
+func (l *Local) Start(s cluster.Start) {
+	l.orders.Start(orders.Start{
+		Spec: func() (runner.Spec, error) {
+			spec, err := spec(s)
+			if err == nil {
+				l.mu.Lock()
+				l.starts[s.Process] = s
+				l.mu.Unlock()
 			}
-		}
-		l.launch(starts)
-		select {
-		case <-l.news:
-		case <-l.ctx.Done():
-			return
-		}
-	}
-}
-
-func (l *Local) launch(starts []cluster.Start) {
-	specs := make([]runner.Spec, 0, len(starts))
-	for _, s := range starts {
-		spec, err := l.spec(s)
-		if err != nil {
-			l.refuse(s.Process, err)
-			continue
-		}
-		l.mu.Lock()
-		l.starts[s.Process] = s
-		l.mu.Unlock()
-		specs = append(specs, spec)
-	}
-	if len(specs) == 0 {
-		return
-	}
-	if _, err := l.runner.Launch(l.ctx, specs); err == nil || errors.Is(err, context.Canceled) {
-		return
-	}
-	for _, spec := range specs { // one that cannot run must not take the others with it
-		if _, err := l.runner.Launch(l.ctx, []runner.Spec{spec}); err != nil {
-			l.refuse(spec.ID, err)
-		}
-	}
-}
-
-func (l *Local) refuse(process string, err error) {
-	l.mu.Lock()
-	delete(l.starts, process)
-	l.mu.Unlock()
-	l.tell(func(c *cluster.Cluster) { c.Ended(process, cluster.Exit{NotStarted: true, Message: err.Error()}) })
+			return spec, err
+		},
+		Refused: func(err error) {
+			l.mu.Lock()
+			delete(l.starts, s.Process)
+			l.mu.Unlock()
+			l.tell(func(c *cluster.Cluster) { c.Ended(s.Process, cluster.Exit{NotStarted: true, Message: err.Error()}) })
+		},
+	})
 }
 
 // spec translates a container into a process.
-func (l *Local) spec(s cluster.Start) (runner.Spec, error) {
+func spec(s cluster.Start) (runner.Spec, error) {
 	environment, err := newEnvironment(s)
 	if err != nil {
 		return runner.Spec{}, err
@@ -186,13 +104,13 @@ func (l *Local) spec(s cluster.Start) (runner.Spec, error) {
 	}, nil
 }
 
-func (l *Local) signal(s cluster.Signal) {
+// Signal takes the order to end a process.
+func (l *Local) Signal(s cluster.Signal) {
 	grace := shortOfForce
 	if s.Kill {
 		grace = 0
 	}
-	// A run that the runner does not know, or that ended, needs no signal.
-	_, _ = l.runner.Kill(s.Process, grace, "stopped by the emulated kubelet")
+	l.orders.Signal(s.Process, grace, "stopped by the emulated kubelet")
 }
 
 // observe hears of the runner's phases.
@@ -215,16 +133,15 @@ func (l *Local) observe(run runner.Run) {
 			exit = cluster.Exit{Code: int32(x.Code), OOM: x.OutOfMem, Message: x.Message, NotStarted: x.Started.IsZero()} //nolint:gosec // an exit code
 		}
 		l.tell(func(c *cluster.Cluster) { c.Ended(id, exit) })
-		_ = l.runner.Acknowledge(id) // kept for its output alone
 	default:
 	}
 }
 
 func (l *Local) tell(f func(*cluster.Cluster)) {
 	l.mu.Lock()
-	e, closed := l.emulator, l.closed
+	e := l.emulator
 	l.mu.Unlock()
-	if e != nil && !closed {
+	if e != nil && l.orders.Context().Err() == nil {
 		e.Do(f)
 	}
 }
@@ -233,7 +150,7 @@ func (l *Local) tell(f func(*cluster.Cluster)) {
 func (l *Local) Log(ctx context.Context, process string, follow bool) (io.ReadCloser, error) {
 	streams := make([]io.ReadCloser, 0, 2)
 	for _, stream := range []string{runner.Stdout, runner.Stderr} {
-		in, err := l.runner.Output(ctx, process, stream, 0, follow)
+		in, err := l.orders.Runner().Output(ctx, process, stream, 0, follow)
 		if err != nil {
 			for _, s := range streams {
 				_ = s.Close() // nothing was read

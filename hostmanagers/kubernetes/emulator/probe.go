@@ -18,24 +18,20 @@ func (l *Local) probe(process string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s, ok := l.starts[process]
-	if !ok || l.closed || s.Container.StartupProbe == nil && s.Container.ReadinessProbe == nil && s.Container.LivenessProbe == nil {
+	if !ok || l.orders.Context().Err() != nil || s.Container.StartupProbe == nil && s.Container.ReadinessProbe == nil && s.Container.LivenessProbe == nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(l.ctx)
+	ctx, cancel := context.WithCancel(l.orders.Context())
 	l.probes[process] = cancel
-	l.work.Add(1)
-	go func() { // ends with the process
-		defer l.work.Done()
+	l.probing.Go(func() { // ends with the process
 		if !l.ask(ctx, s, cluster.Startup, s.Container.StartupProbe, true) {
 			return
 		}
-		l.work.Add(1)
-		go func() { // as above
-			defer l.work.Done()
+		l.probing.Go(func() { // as above
 			l.ask(ctx, s, cluster.Liveness, s.Container.LivenessProbe, false)
-		}()
+		})
 		l.ask(ctx, s, cluster.Readiness, s.Container.ReadinessProbe, false)
-	}()
+	})
 }
 
 // ask asks one probe again and again, and tells when its answer changes by its thresholds. With once it is done after the first success.
@@ -101,7 +97,7 @@ func (l *Local) answer(ctx context.Context, question health.Probe, timeout time.
 func (l *Local) question(s cluster.Start, p *corev1.Probe) (health.Probe, error) {
 	switch {
 	case p.Exec != nil:
-		return func(ctx context.Context) error { return l.runner.Exec(ctx, s.Process, p.Exec.Command) }, nil
+		return func(ctx context.Context) error { return l.orders.Runner().Exec(ctx, s.Process, p.Exec.Command) }, nil
 	case p.HTTPGet != nil:
 		port, err := portOf(s.Container, p.HTTPGet.Port)
 		if err != nil {

@@ -1,8 +1,6 @@
 package emulator
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -10,6 +8,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner"
+	"github.com/paceline-sched/paceline/hostmanagers/local/runner/orders"
 	"github.com/paceline-sched/paceline/hostmanagers/mesos/emulator/cluster"
 )
 
@@ -23,36 +22,19 @@ const shortOfForce = 24 * time.Hour
 // are not emulated: a task's command runs as it is.
 type Local struct {
 	root   string
-	runner *runner.Runner
+	orders *orders.Queue
 
 	mu       sync.Mutex
 	emulator *Emulator
-	orders   []any // cluster.Start and cluster.Signal, oldest first
-	news     chan struct{}
-	closed   bool
-	work     sync.WaitGroup
-	ctx      context.Context // ends with Close
-	cancel   context.CancelFunc
 }
 
 // NewLocal opens a runner below a directory that must be empty or another Local's; what runs there from before is ended.
 func NewLocal(root string) (*Local, error) {
-	l := &Local{root: root, news: make(chan struct{}, 1)}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
-	r, err := runner.Open(runner.Config{Root: root, Observe: l.observe})
-	if err != nil {
-		l.cancel()
-		return nil, fmt.Errorf("mesos emulator: run tasks on this machine: %w", err)
+	l := &Local{root: root}
+	var err error
+	if l.orders, err = orders.Open(root, l.observe); err != nil {
+		return nil, fmt.Errorf("mesos emulator: %w", err)
 	}
-	l.runner = r
-	for _, old := range r.Runs() {
-		l.forget(old)
-	}
-	l.work.Add(1)
-	go func() {
-		defer l.work.Done()
-		l.obey()
-	}()
 	return l, nil
 }
 
@@ -68,85 +50,18 @@ func (l *Local) Serve(e *Emulator) {
 
 // Close stops taking orders, ends what runs, and waits for its own goroutines, after the emulator was closed.
 func (l *Local) Close() error {
-	l.mu.Lock()
-	l.closed = true
-	l.mu.Unlock()
-	l.cancel()
-	l.work.Wait()
-	for _, run := range l.runner.Runs() {
-		l.forget(run)
-	}
-	if err := l.runner.Close(); err != nil {
-		return fmt.Errorf("mesos emulator: close the runner: %w", err)
+	if err := l.orders.Close(); err != nil {
+		return fmt.Errorf("mesos emulator: %w", err)
 	}
 	return nil
 }
 
-// forget ends a run that nobody wants to hear of.
-func (l *Local) forget(run runner.Run) {
-	_, _ = l.runner.Kill(run.Spec.ID, 0, "its cluster is gone") // a disk that takes nothing more is reported by the runner
-	_ = l.runner.Acknowledge(run.Spec.ID)                       // kept for its output alone
-}
-
 // Start takes the order to start a process.
-func (l *Local) Start(s cluster.Start) { l.order(s) }
-
-// Signal takes the order to end a process.
-func (l *Local) Signal(s cluster.Signal) { l.order(s) }
-
-func (l *Local) order(order any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.orders = append(l.orders, order)
-	select {
-	case l.news <- struct{}{}:
-	default:
-	}
-}
-
-// obey carries orders out, one after another, starts that stand together in one go.
-func (l *Local) obey() {
-	for {
-		l.mu.Lock()
-		orders := l.orders
-		l.orders = nil
-		l.mu.Unlock()
-		var starts []cluster.Start
-		for _, order := range orders {
-			switch order := order.(type) {
-			case cluster.Start:
-				starts = append(starts, order)
-			case cluster.Signal:
-				l.launch(starts)
-				starts = nil
-				l.signal(order)
-			}
-		}
-		l.launch(starts)
-		select {
-		case <-l.news:
-		case <-l.ctx.Done():
-			return
-		}
-	}
-}
-
-func (l *Local) launch(starts []cluster.Start) {
-	if len(starts) == 0 {
-		return
-	}
-	specs := make([]runner.Spec, len(starts))
-	for i, s := range starts {
-		specs[i] = l.spec(s)
-	}
-	if _, err := l.runner.Launch(l.ctx, specs); err == nil || errors.Is(err, context.Canceled) {
-		return
-	}
-	for i, spec := range specs { // one that cannot run must not take the others with it
-		if _, err := l.runner.Launch(l.ctx, []runner.Spec{spec}); err != nil {
-			l.tell(func(c *cluster.Cluster) { c.Ended(starts[i].Container, cluster.ExitStatus{Code: 127}) })
-		}
-	}
+func (l *Local) Start(s cluster.Start) {
+	l.orders.Start(orders.Start{
+		Spec:    func() (runner.Spec, error) { return l.spec(s), nil },
+		Refused: func(error) { l.tell(func(c *cluster.Cluster) { c.Ended(s.Container, cluster.ExitStatus{Code: 127}) }) },
+	})
 }
 
 // spec translates a task's command into a process.
@@ -156,7 +71,7 @@ func (l *Local) spec(s cluster.Start) runner.Spec {
 		command = s.Task.GetExecutor().GetCommand()
 	}
 	spec := runner.Spec{ID: s.Container, Command: argv(command)}
-	env := map[string]string{"PATH": basePath, "MESOS_TASK_ID": s.Task.TaskID.Value, "MESOS_SANDBOX": l.runner.Sandbox(s.Container)}
+	env := map[string]string{"PATH": basePath, "MESOS_TASK_ID": s.Task.TaskID.Value, "MESOS_SANDBOX": l.orders.Runner().Sandbox(s.Container)}
 	order := []string{"PATH", "MESOS_TASK_ID", "MESOS_SANDBOX"}
 	for _, v := range command.GetEnvironment().GetVariables() {
 		if _, known := env[v.Name]; !known {
@@ -185,13 +100,13 @@ func argv(command *mesos.CommandInfo) []string {
 	return words
 }
 
-func (l *Local) signal(s cluster.Signal) {
+// Signal takes the order to end a process.
+func (l *Local) Signal(s cluster.Signal) {
 	grace := shortOfForce
 	if s.Kill {
 		grace = 0
 	}
-	// A run that the runner does not know, or that ended, needs no signal.
-	_, _ = l.runner.Kill(s.Container, grace, "killed by the emulated master")
+	l.orders.Signal(s.Container, grace, "killed by the emulated master")
 }
 
 // observe hears of the runner's phases.
@@ -210,15 +125,14 @@ func (l *Local) observe(run runner.Run) {
 			status = cluster.ExitStatus{Code: run.Exit.Code, Signal: run.Exit.Signal}
 		}
 		l.tell(func(c *cluster.Cluster) { c.Ended(id, status) })
-		_ = l.runner.Acknowledge(id) // kept for its output alone
 	}
 }
 
 func (l *Local) tell(f func(*cluster.Cluster)) {
 	l.mu.Lock()
-	e, closed := l.emulator, l.closed
+	e := l.emulator
 	l.mu.Unlock()
-	if e != nil && !closed {
+	if e != nil && l.orders.Context().Err() == nil {
 		e.Do(f)
 	}
 }
