@@ -212,7 +212,7 @@ func (s *State) heldStill(g *gather) bool {
 
 // mayStart reports whether, as far as the core knows, the shard can start something on a host.
 func (sh *shardState) mayStart(h *hostState) bool {
-	return sh.ready && h != nil && h.shard == sh && h.Present && h.Summary.Ready && !h.Draining
+	return h != nil && h.shard == sh && h.mayTake()
 }
 
 // scatter gives all leases of a gathering gang back. It waits, and asks again later, if it is still wanted.

@@ -21,7 +21,7 @@ import (
 //     room for goes on; then so does what it would not admit;
 //  2. gangs that no shard takes alone gather over several, see planGather;
 //  3. for what is left others may have to make room, see planVictims;
-//  4. for what the pool would not admit lower priorities of it may have to, see planHeads.
+//  4. for what the pool would not admit lower priorities of it may have to, see planAhead.
 type planWork struct {
 	token   uint64
 	plan    *Plan
