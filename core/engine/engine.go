@@ -89,7 +89,7 @@ type Engine struct {
 	calls      chan call
 	reads      chan *read
 	deliveries chan delivery
-	attaches   chan Shard
+	attaches   chan attach
 	told       chan scheduler.Event
 	commits    chan commit                      // always taken until it is closed: a Step whose groups were dropped would leave a hole
 	encoded    chan commit                      // likewise
@@ -121,7 +121,7 @@ func Open(ctx context.Context, config Config) (*Engine, error) {
 	config.Cell = config.Cell.WithDefaults()
 	e := &Engine{
 		config: config, codec: record.NewCodec(config.Keys), calls: make(chan call, maxCalls), reads: make(chan *read, maxReads),
-		deliveries: make(chan delivery, maxDeliveries), attaches: make(chan Shard, maxAttaches), commits: make(chan commit, maxUnencoded), encoded: make(chan commit, maxUncommitted),
+		deliveries: make(chan delivery, maxDeliveries), attaches: make(chan attach, maxAttaches), commits: make(chan commit, maxUnencoded), encoded: make(chan commit, maxUncommitted),
 		told: make(chan scheduler.Event, maxTold), quota: newAsker[respool.Quota](), ranks: newAsker[preemption.Adviser](),
 		waiting: map[uint64]chan scheduler.Answer{}, ended: make(chan struct{}), stopped: make(chan struct{}), shards: map[shard.ID]*sender{},
 	}
@@ -197,7 +197,15 @@ func (e *Engine) Run(ctx context.Context) error {
 
 // Attach makes a shard known: it gets an assignment under the cell's epoch and is sent work once it is ready. It may be attached again after it
 // was lost.
-func (e *Engine) Attach(ctx context.Context, s Shard) error {
+func (e *Engine) Attach(ctx context.Context, s Shard) error { return e.attach(ctx, attach{shard: s}) }
+
+// attach is a shard that is to be attached.
+type attach struct {
+	shard  Shard
+	behind *sender // a new one is to take its place, if nobody has taken that since; nil: of whichever there is
+}
+
+func (e *Engine) attach(ctx context.Context, s attach) error {
 	select {
 	case <-e.ended: // first: the queue may have room
 		return ErrStopped
@@ -213,7 +221,7 @@ func (e *Engine) Attach(ctx context.Context, s Shard) error {
 	}
 }
 
-// Detach forgets shards that have ended and will not be attached again, after their cluster was removed.
+// Detach forgets shards that have ended, before their cluster is removed: one that fell behind would attach itself again after that.
 func (e *Engine) Detach(ids ...shard.ID) {
 	for _, id := range ids {
 		e.dropShard(id)

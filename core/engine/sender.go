@@ -74,7 +74,7 @@ func (s *sender) ended(epoch shard.Epoch, err error) {
 	switch {
 	case errors.Is(cause, errBehind):
 		s.engine.config.Log.Warn("shard begins anew", telemetry.KeyShard, string(id), telemetry.KeyError, cause)
-		_ = s.engine.Attach(context.WithoutCancel(s.ctx), s.shard) // fails only when the engine stops
+		_ = s.engine.attach(context.WithoutCancel(s.ctx), attach{shard: s.shard, behind: s}) // fails only when the engine stops
 	case cause == nil:
 		s.engine.config.Log.Error("shard takes no messages", telemetry.KeyShard, string(id), telemetry.KeyError, err)
 		s.engine.Deliver(id, epoch, []shard.Reply{shard.NotReady{Reason: fmt.Sprintf("it takes no messages: %v", err)}})
@@ -91,12 +91,17 @@ func (e *Engine) dropShard(id shard.ID) {
 	}
 }
 
-// takeShard gives a shard a sender in place of the one it had.
-func (e *Engine) takeShard(ctx context.Context, events []scheduler.Event, s Shard) []scheduler.Event {
+// takeShard gives a shard a sender in place of the one it had. One that fell behind and was detached or replaced since has no place to give.
+func (e *Engine) takeShard(ctx context.Context, events []scheduler.Event, a attach) []scheduler.Event {
+	s := a.shard
 	out := &sender{engine: e, shard: s, queue: make(chan shard.Message, maxShardMessages), gone: make(chan struct{})}
-	out.ctx, out.end = context.WithCancelCause(ctx)
 	e.mu.Lock()
 	out.former = e.shards[s.ID()]
+	if a.behind != nil && a.behind != out.former {
+		e.mu.Unlock()
+		return events
+	}
+	out.ctx, out.end = context.WithCancelCause(ctx)
 	e.shards[s.ID()] = out
 	e.mu.Unlock()
 	if out.former != nil {

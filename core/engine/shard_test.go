@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -65,21 +66,11 @@ func TestAStuckShard(t *testing.T) {
 		settle()
 		end := make(chan struct{})
 		stuck.set(func(c *cluster) { c.stuck = end })
-		const atOnce, queue = 1000, 16384
 		host := shard.HostID("a", "a-00000")
-		ready := true
-		for sent := 0; ready && sent <= 4*queue; sent += atOnce { // every other of them, or so, tells the shard something
-			var all sync.WaitGroup
-			for n := range atOnce {
-				all.Go(func() { c.do(scheduler.DrainHost{Host: host, Draining: n%2 == 0}) })
-			}
-			all.Wait()
-			synctest.Wait()
-			ready, _ = message(c.view(), stuck.id)
-		}
-		if ready {
-			t.Error("a shard that is a queue behind is ready")
-		}
+		c.overrun(host, func() bool {
+			ready, _ := message(c.view(), stuck.id)
+			return !ready
+		})
 		job := c.do(batch(1, 10)).Job
 		settle()
 		if v, _ := c.job(job.ID); v.ByRun[workload.RunRunning] != 10 {
@@ -96,6 +87,81 @@ func TestAStuckShard(t *testing.T) {
 			t.Errorf("it was assigned %d times, not twice", n)
 		}
 	})
+}
+
+// deaf is a shard that does not mind being given up on: once it is told to, it waits for an end of its own.
+type deaf struct {
+	*cluster
+
+	mu     sync.Mutex
+	behind chan struct{} // closed once the cell gave up on it; nil: it listens
+	end    chan struct{}
+}
+
+func (d *deaf) Send(ctx context.Context, m shard.Message) error {
+	d.mu.Lock()
+	behind, end := d.behind, d.end
+	d.mu.Unlock()
+	if behind == nil {
+		return d.cluster.Send(ctx, m)
+	}
+	<-ctx.Done()
+	close(behind)
+	<-end
+	return ctx.Err()
+}
+
+// A shard that was detached when it was a queue behind does not come back by itself.
+func TestAShardThatIsBehindIsDetached(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := open(t, &memstore.Disk{}, nil).run()
+		defer c.end()
+		d := &deaf{cluster: newCluster(t, "a", 1, oneCore)}
+		d.engine = c.Engine
+		if err := c.Attach(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		behind, end := make(chan struct{}), make(chan struct{})
+		d.mu.Lock()
+		d.behind, d.end = behind, end
+		d.mu.Unlock()
+		c.overrun(shard.HostID("a", "a-00000"), func() bool {
+			select {
+			case <-behind:
+				return true
+			default:
+				return false
+			}
+		})
+		c.Detach(d.ID())
+		c.do(scheduler.RemoveCluster{Name: "a", Force: true})
+		d.mu.Lock()
+		d.behind = nil
+		d.mu.Unlock()
+		close(end)
+		settle()
+		if v := c.view(); len(v.Shards) != 0 {
+			t.Errorf("after it was detached the cell has the shards %+v", v.Shards)
+		}
+	})
+}
+
+// overrun has a cell tell a host's shard more and more, until it is too much.
+func (c *cell) overrun(host workload.HostID, tooMuch func() bool) {
+	c.t.Helper()
+	const atOnce, queue = 1000, 16384
+	for sent := 0; !tooMuch(); sent += atOnce { // every other of them, or so, tells the shard something
+		if sent > 4*queue {
+			c.t.Fatal("a shard that takes nothing is never a queue behind")
+		}
+		var all sync.WaitGroup
+		for n := range atOnce {
+			all.Go(func() { c.do(scheduler.DrainHost{Host: host, Draining: n%2 == 0}) })
+		}
+		all.Wait()
+		synctest.Wait()
+	}
 }
 
 // A cell stops although its shards wait for it to take their replies.

@@ -264,6 +264,7 @@ func (m *Manager) Remove(ctx context.Context, by scheduler.Caller, name string, 
 	ctx = context.WithoutCancel(ctx) // a leave that was begun is carried through
 	if c != nil {
 		warnings = m.takeLeave(ctx, c)
+		m.config.Cell.Detach(c.member.shardIDs()...)
 	}
 	answer, err := m.do(ctx, by, scheduler.RemoveCluster{Name: name, ExpectedVersion: version, Force: force})
 	if err != nil {
@@ -271,9 +272,6 @@ func (m *Manager) Remove(ctx context.Context, by scheduler.Caller, name string, 
 			m.start(c.member, false)
 		}
 		return 0, nil, err
-	}
-	if c != nil {
-		m.config.Cell.Detach(c.member.shardIDs()...)
 	}
 	return answer.Lost, warnings, nil
 }
