@@ -6,7 +6,6 @@ package execution
 
 import (
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -162,10 +161,15 @@ func (f Feature) Noun() string { return featureWords[f][1] }
 // Verb says for people what a host with the feature can do: "run container images".
 func (f Feature) Verb() string { return featureWords[f][0] + " " + featureWords[f][1] }
 
-// WithFeatures returns attributes with those features added, and with the word that there is no FeatureCommand when it is not among them.
+// WithFeatures returns attributes with those features added, and with the word that there is no FeatureCommand when it is not among them. Whatever
+// the attributes say of features themselves is left out: what a host can do is for its driver to say.
 func WithFeatures(attributes map[string]string, features ...Feature) map[string]string {
 	all := make(map[string]string, len(attributes)+len(features)+1)
-	maps.Copy(all, attributes)
+	for name, value := range attributes {
+		if !IsFeature(name) {
+			all[name] = value
+		}
+	}
 	all[string(FeatureCommand)] = FeatureNo
 	for _, f := range features {
 		all[string(f)] = FeatureYes

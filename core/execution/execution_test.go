@@ -57,6 +57,10 @@ func TestWithFeatures(t *testing.T) {
 	if len(given) != 1 || fmt.Sprint(got) != "map[can/command:no can/image:yes rack:a]" {
 		t.Errorf("%v became %v", given, got)
 	}
+	claims := map[string]string{"rack": "a", "can/privileged": "yes", "can/command": "yes"} // an agent's own, say
+	if got := execution.WithFeatures(claims, execution.FeatureImage); len(claims) != 3 || fmt.Sprint(got) != "map[can/command:no can/image:yes rack:a]" {
+		t.Errorf("%v became %v", claims, got)
+	}
 	if got := execution.WithFeatures(nil, execution.Features()...); len(got) != len(execution.Features()) || got["can/command"] != "yes" {
 		t.Errorf("all features: %v", got)
 	}
