@@ -152,15 +152,21 @@ type Host struct {
 	Ready      bool   // may take new runs
 	Message    string // why it is not ready, or what a user should know of it
 
-	// ID is the cluster's own name for the host at this time, such as an agent's id or a node's uid. "": it has none.
+	// ID is the cluster's own name for the host at this time, such as an agent's id or a node's uid. "": it has none. At most
+	// MaxHostID bytes.
 	ID string
 	// Details are for people: what the cluster says of the host that placement does not look at, such as offers held or taints. At most
-	// MaxDetails of them.
+	// MaxDetails of them, of MaxDetailName and MaxDetailValue.
 	Details map[string]string
 }
 
-// MaxDetails bounds Host.Details.
-const MaxDetails = 32
+// Bounds of what is shown of a host. A shard cuts what is longer.
+const (
+	MaxDetails     = 32  // details of a host
+	MaxDetailName  = 253 // bytes of a detail's name; one with a longer name is left out
+	MaxDetailValue = 512 // bytes of its value
+	MaxHostID      = 512 // bytes of Host.ID
+)
 
 // Device is one GPU.
 type Device struct {

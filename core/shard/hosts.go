@@ -148,13 +148,13 @@ func (m *Machine) putHosts(records []driver.Host) {
 const maxHostName = 253
 
 func (m *Machine) putHost(record *driver.Host) (id workload.HostID, isNew bool) {
-	h := m.byName[record.Name]
+	h, shown, details := m.byName[record.Name], bound(record.ID, driver.MaxHostID), boundDetails(record.Details)
 	switch {
 	case h != nil:
 		h.listed = m.inventory
 		if sameHost(&h.record, record) {
-			if h.record.ID != record.ID || !maps.Equal(h.record.Details, record.Details) { // the table knows neither
-				h.record.ID, h.record.Details = record.ID, boundDetails(record.Details)
+			if h.record.ID != shown || !maps.Equal(h.record.Details, details) { // the table knows neither
+				h.record.ID, h.record.Details = shown, details
 				m.touch(h)
 			}
 			return h.id, false
@@ -169,7 +169,7 @@ func (m *Machine) putHost(record *driver.Host) (id workload.HostID, isNew bool) 
 		isNew = true
 	}
 	h.record = *record
-	h.record.Details = boundDetails(record.Details)
+	h.record.ID, h.record.Details = shown, details
 	m.derive(h)
 	m.touch(h)
 	return h.id, isNew
@@ -463,16 +463,30 @@ func (m *Machine) setDraining(s SetDraining) {
 	m.reportHosts()
 }
 
-// boundDetails keeps a driver to its bound: of more details the first by name count.
+// boundDetails keeps a driver to its bounds: of more details the first by name count.
 func boundDetails(details map[string]string) map[string]string {
-	if len(details) <= driver.MaxDetails {
+	fits := len(details) <= driver.MaxDetails
+	for name, value := range details {
+		fits = fits && len(name) <= driver.MaxDetailName && len(value) <= driver.MaxDetailValue
+	}
+	if fits {
 		return details
 	}
 	kept := make(map[string]string, driver.MaxDetails)
-	for _, name := range slices.Sorted(maps.Keys(details))[:driver.MaxDetails] {
-		kept[name] = details[name]
+	for _, name := range slices.Sorted(maps.Keys(details)) {
+		if len(kept) < driver.MaxDetails && len(name) <= driver.MaxDetailName {
+			kept[name] = bound(details[name], driver.MaxDetailValue)
+		}
 	}
 	return kept
+}
+
+// bound cuts a text for people to so many bytes, between characters.
+func bound(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-3], "") + "..."
 }
 
 // sameHost reports whether two records say the same of what placement looks at.
