@@ -6,16 +6,12 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/emulator/cluster"
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner"
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner/health"
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner/orders"
 )
-
-// shortOfForce is a grace that the kubelet's own, which ends in a second signal, is always shorter than.
-const shortOfForce = 365 * 24 * time.Hour
 
 // maxProbes bounds the probes under way at once.
 const maxProbes = 16
@@ -106,7 +102,7 @@ func spec(s cluster.Start) (runner.Spec, error) {
 
 // Signal takes the order to end a process.
 func (l *Local) Signal(s cluster.Signal) {
-	grace := shortOfForce
+	grace := runner.MaxGrace // the kubelet's own ends in a second signal
 	if s.Kill {
 		grace = 0
 	}

@@ -16,6 +16,8 @@ const (
 	DefaultLogFiles     = 2
 	DefaultKeepRuns     = 2000
 	DefaultKeepBytes    = 2 << 30
+	// MaxGrace is the longest grace that a run is left; a longer one is cut to it.
+	MaxGrace = shim.MaxGrace
 	// MaxRuns bounds the runs that a runner knows, living, unacknowledged and kept ones together.
 	MaxRuns = 200_000
 	// MinFreeBytes is the room on the disk below which Launch refuses.

@@ -74,5 +74,5 @@ func (r *run) snapshot(phase Phase) Run {
 	return s
 }
 
-// killGrace turns a duration into the record's unit.
-func killGrace(grace time.Duration) int64 { return max(0, grace.Milliseconds()) }
+// killGrace turns a duration into the record's unit, within the record's bounds.
+func killGrace(grace time.Duration) int64 { return min(max(0, grace), MaxGrace).Milliseconds() }

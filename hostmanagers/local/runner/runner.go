@@ -352,7 +352,8 @@ func (r *Runner) tell() {
 }
 
 // Kill asks for the end of a run: SIGTERM to its group, and after grace SIGKILL to all that is left. The request is durable when Kill
-// returns, unless the disk takes nothing more: then the shim is told without one, with shim.BareGrace for every grace but 0. It says how the run stands; a run that ended is not changed. The first request's reason counts, the shortest grace does.
+// returns, unless the disk takes nothing more: then the shim is told without one, with shim.BareGrace for every grace but 0. It says how the run stands; a run that ended is not changed. The first request's reason counts, the shortest grace does; MaxGrace is
+// the longest.
 func (r *Runner) Kill(id string, grace time.Duration, reason string) (Run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

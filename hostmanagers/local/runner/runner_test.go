@@ -350,14 +350,15 @@ func TestAKillNeedsNoDisk(t *testing.T) {
 }
 
 func TestKillsAroundTheStartAreNotLost(t *testing.T) {
-	b := newBench(t, runner.Config{Starts: 4})
+	b := newBench(t, runner.Config{Starts: 4, Problem: func(p runner.Problem) { t.Errorf("run %s: %v", p.Run, p.Err) }})
+	graces := []time.Duration{0, time.Hour, 12*runner.MaxGrace + time.Hour}
 	for i := range 24 {
 		id := fmt.Sprintf("r%d", i)
 		b.launch(t, id, "sleep", "1000")
 		if i%3 == 1 {
 			b.until(t, "accepted", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.phases[id]) > 0 })
 		}
-		mustKill(t, b, id, time.Duration(i%2)*time.Hour, "")
+		mustKill(t, b, id, graces[i/3%len(graces)], "")
 	}
 	for i := range 24 {
 		if exit := b.exit(t, fmt.Sprintf("r%d", i)); exit.Verdict != shim.Killed {

@@ -160,14 +160,14 @@ func (e *Exit) check() error {
 }
 
 func (k *Kill) check() error {
-	if k.GraceMillis < 0 || k.GraceMillis > int64(maxGrace/time.Millisecond) {
+	if k.GraceMillis < 0 || k.GraceMillis > MaxGrace.Milliseconds() {
 		return fmt.Errorf("its grace of %d ms is out of range", k.GraceMillis)
 	}
 	return CheckID(k.ID)
 }
 
-// maxGrace bounds the wait between the two kills.
-const maxGrace = 30 * 24 * time.Hour
+// MaxGrace bounds the wait between the two kills.
+const MaxGrace = 30 * 24 * time.Hour
 
 // Record is one of the four records.
 type Record interface {
