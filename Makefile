@@ -142,6 +142,10 @@ conformance-kubernetes: ## what speaks to Kubernetes against a real control plan
 	  go run ./conformance/controlplane/run -kwok -- go test -count=1 -timeout 30m $$packages
 	fi
 
+.PHONY: smoke-kubernetes
+smoke-kubernetes: ## the heart of conformance-kubernetes: the API that is recorded, and the kit of drivers, against a real control plane
+	@go run ./conformance/controlplane/run -kwok -- go test -count=1 -timeout 10m ./conformance/kubeapi ./hostmanagers/kubernetes
+
 .PHONY: conformance-mesos
 conformance-mesos: ## hold a Mesos master to what Paceline needs of it (MESOS=http://host:5050; without it an emulated one)
 	@go test -race -count=1 -v -timeout 30m ./conformance/mesos -mesos='$(MESOS)'
