@@ -21,7 +21,7 @@ var topLevel = []string{
 var topLevelPatterns = []string{"*.md", "buf*.yaml", "buf.lock", ".*"}
 
 // binaryNames are the forms of binary files that may be committed, as test data or pictures.
-var binaryNames = []string{"*.gz", "*.zst", "*.png", "*.ico", "*.wasm", "*.woff2", "*.binpb"}
+var binaryNames = []string{"*.gz", "*.zst", "*.png", "*.ico", "*.wasm", "*.woff2", "*.binpb", "*.decisions"}
 
 // foreignPhrases must not appear: the repository stands alone and is finished. The patterns do not match themselves.
 var foreignPhrases = []struct {

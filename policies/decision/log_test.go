@@ -289,7 +289,15 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add(whole)
 	f.Add(whole[:len(whole)/2])
+	for _, path := range goldenSegments(f) {
+		golden, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(golden)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		b = bytes.Clone(b) // the fuzzer keeps its own
 		seal(b)
 		dir := t.TempDir()
 		if err := os.MkdirAll(filepath.Join(dir, "c.0"), 0o700); err != nil {
