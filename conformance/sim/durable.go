@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/resource"
@@ -175,6 +176,9 @@ func (j *judge) launching(c *cluster, launches []driver.Launch) {
 
 // asAsked wants a launch to ask its cluster for what the user asked for: otherwise the sums over a host prove nothing.
 func (j *judge) asAsked(c *cluster, l *driver.Launch, spec *workload.JobSpec) {
+	if !strings.HasPrefix(l.Pool, "/") {
+		j.w.fail(CheckRuns, "run %s is launched for pool %q", l.Run, l.Pool)
+	}
 	needs := needsOf(spec, l.Run.Instance)
 	host := &c.hosts[slices.IndexFunc(c.hosts, func(h driver.Host) bool { return h.Name == l.Host })]
 	for name, kind := range map[string]resource.Kind{

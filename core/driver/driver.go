@@ -182,6 +182,7 @@ type PortRange struct{ First, Last uint16 }
 type Launch struct {
 	Run     workload.RunID
 	Host    string
+	Pool    string // the path of the pool that the run is charged to, at the time of the launch
 	Command []string
 	Env     map[string]string
 	Needs   map[string]int64 // by resource name

@@ -272,7 +272,7 @@ func (s *State) launch(j *job, i uint32) driver.Launch {
 	t := &j.tasks[i]
 	tmpl := &j.spec.Template
 	l := driver.Launch{
-		Run: j.runID(i), Command: tmpl.Command, Labels: tmpl.Labels, Health: tmpl.Health, KillGrace: tmpl.KillGrace,
+		Run: j.runID(i), Pool: s.pools.Path(j.spec.Pool), Command: tmpl.Command, Labels: tmpl.Labels, Health: tmpl.Health, KillGrace: tmpl.KillGrace,
 		Simulation: tmpl.Simulation, Execution: tmpl.Execution, Revocable: j.spec.Revocable,
 	}
 	c := j.classOf(i)

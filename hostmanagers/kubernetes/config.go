@@ -39,6 +39,8 @@ type Config struct {
 	API *rest.Config
 	// Pods is what all pods have in common. Its Owner must be set: the runs of an owner are his alone.
 	Pods manifest.Config
+	// CreateNamespaces has a namespace that is missing made when a pod needs it; otherwise its launch fails.
+	CreateNamespaces bool
 	// Limits are the machine's. Owner, Tolerated, Features and FirstToken are filled in.
 	Limits mirror.Config
 
@@ -99,6 +101,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("kubernetes: Requests is %d; it must be from 1 to %d", c.Requests, maxRequests)
 	case c.FirstWait < 0 || c.LongestWait < c.FirstWait || c.Drain < 0:
 		return errors.New("kubernetes: FirstWait, LongestWait and Drain must not be negative, and LongestWait not below FirstWait")
+	}
+	if err := c.Pods.Validate(); err != nil {
+		return fmt.Errorf("kubernetes: %w", err)
 	}
 	c.Limits.Owner, c.Limits.Tolerated, c.Limits.Features = c.Pods.Owner, c.Pods.Tolerated, c.features()
 	c.Limits.FirstToken = uint64(max(c.Now().UnixMilli(), 0)) << tokenShift //nolint:gosec // not negative

@@ -134,7 +134,11 @@ func (d *Driver) Describe() driver.Description {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := d.failure
-	out.Details = map[string]string{"server": d.cfg.API.Host, "namespace": d.cfg.Pods.Namespace, "owner": d.cfg.Pods.Owner}
+	namespace := d.cfg.Pods.Namespace
+	if rule := d.cfg.Pods.NamespacePerPool; rule != "" {
+		namespace = rule
+	}
+	out.Details = map[string]string{"server": d.cfg.API.Host, "namespace": namespace, "owner": d.cfg.Pods.Owner}
 	return out
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/paceline-sched/paceline/core/telemetry"
+	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/manifest"
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/mirror"
 )
 
@@ -88,6 +89,14 @@ func (d *Driver) create(ctx context.Context, c *mirror.Call) (mirror.Answer, err
 			if err != nil || found {
 				return answer, err
 			}
+		case missingNamespace(err):
+			err = d.makeNamespace(ctx, pod.Namespace)
+			switch {
+			case ctx.Err() != nil:
+				return mirror.Answer{}, fmt.Errorf("make namespace %s: %w", pod.Namespace, context.Cause(ctx))
+			case err != nil && !transient(err):
+				return mirror.Answer{Refused: string(metav1.StatusReasonNotFound), Message: err.Error()}, nil
+			}
 		case !transient(err):
 			return mirror.Answer{Refused: refusal(err), Message: err.Error()}, nil
 		}
@@ -101,6 +110,42 @@ func (d *Driver) create(ctx context.Context, c *mirror.Call) (mirror.Answer, err
 		d.sleep(ctx, pause.next(err))
 	}
 }
+
+// missingNamespace reports whether a pod was refused because its namespace is not there.
+func missingNamespace(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !apierrors.IsNotFound(err) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Kind == "namespaces"
+}
+
+// makeNamespace makes a namespace that a pod misses, if that is allowed. An error that is not transient is the user's to mend.
+func (d *Driver) makeNamespace(ctx context.Context, name string) error {
+	mend := "create it (kubectl create namespace " + name + ")"
+	if !d.cfg.CreateNamespaces {
+		return &unmendable{fmt.Errorf("the cluster has no namespace %q: %s, or allow in the cluster's settings that missing namespaces are created", name, mend)}
+	}
+	err := d.attempt(ctx, func(ctx context.Context) error {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			manifest.LabelManager: manifest.Manager, mirror.LabelOwner: d.cfg.Pods.Owner,
+		}}}
+		return d.api.RESTClient().Post().Resource("namespaces").MaxRetries(0).Body(namespace).Do(ctx).Error()
+	})
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err):
+		return nil
+	case transient(err):
+		return err
+	}
+	return &unmendable{fmt.Errorf("the cluster has no namespace %q, and it cannot be created: %s, or let the server's account create namespaces: %w", name, mend, err)}
+}
+
+// unmendable is an error that making the request again does not mend.
+type unmendable struct{ error }
+
+func (u *unmendable) Unwrap() error { return u.error }
 
 func (d *Driver) wanted(c *mirror.Call) bool {
 	d.mu.Lock()
@@ -232,6 +277,9 @@ func (b *backoff) next(err error) time.Duration {
 
 // transient reports whether a request may succeed when it is made again as it is.
 func transient(err error) bool {
+	if u := (*unmendable)(nil); errors.As(err, &u) {
+		return false
+	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return true // of the network

@@ -30,8 +30,11 @@ type Config struct {
 	// Owner and Epoch label the pods.
 	Owner string
 	Epoch uint64
-	// Namespace is that of pods whose job names none.
+	// Namespace is that of pods whose job names none, unless NamespacePerPool is set.
 	Namespace string
+	// NamespacePerPool gives each pool a namespace of its own: PoolMark in it is replaced by what NamespaceOfPool makes of the pool's path. A job
+	// cannot leave the one of its pool. "": Namespace holds for all pools.
+	NamespacePerPool string
 	// DefaultImage runs commands of tasks without an image; "": there is none, and such a task fails.
 	DefaultImage string
 	// HostPaths and Privileged allow what gives a task its node.
@@ -40,19 +43,14 @@ type Config struct {
 	Tolerated []string
 }
 
-// NamespaceOf is where the pod of a launch belongs.
-func (c *Config) NamespaceOf(l *driver.Launch) string {
-	if e := l.Execution; e != nil && e.Kubernetes != nil && e.Kubernetes.Namespace != "" {
-		return e.Kubernetes.Namespace
-	}
-	return c.Namespace
-}
-
 // Pod writes the pod of a launch. gpu is the resource that GPUs of its node are. The error is for the user.
 func (c *Config) Pod(l *driver.Launch, gpu string) (*corev1.Pod, error) {
 	e := l.Execution
 	if e == nil {
 		e = &execution.Spec{}
+	}
+	if err := c.checkNamespace(l); err != nil {
+		return nil, err
 	}
 	if err := c.check(l, e, gpu); err != nil {
 		return nil, err
@@ -379,7 +377,7 @@ func (c *Config) label(pod *corev1.Pod, l *driver.Launch) {
 			pod.Annotations = put(pod.Annotations, key, value)
 		}
 	}
-	pod.Labels["app.kubernetes.io/managed-by"] = "paceline"
+	pod.Labels[LabelManager] = Manager
 	pod.Labels[mirror.LabelOwner] = c.Owner
 	if c.Epoch > 0 {
 		pod.Labels[mirror.LabelEpoch] = strconv.FormatUint(c.Epoch, 10)
