@@ -72,8 +72,8 @@ func (d *Driver) create(ctx context.Context, c *mirror.Call) (mirror.Answer, err
 	if invalid != nil {
 		return mirror.Answer{Refused: string(metav1.StatusReasonInvalid), Message: invalid.Error()}, nil //nolint:nilerr // the refusal is the answer
 	}
-	pause := backoff{cfg: &d.cfg}
-	for {
+	pause, doubt := backoff{cfg: &d.cfg}, false
+	for d.wanted(c) {
 		var got corev1.Pod
 		err := d.attempt(ctx, func(ctx context.Context) error {
 			return d.api.RESTClient().Post().Namespace(pod.Namespace).Resource("pods").MaxRetries(0).Body(pod).Do(ctx).Into(&got)
@@ -84,11 +84,8 @@ func (d *Driver) create(ctx context.Context, c *mirror.Call) (mirror.Answer, err
 			return mirror.Answer{Pod: &record}, nil
 		case ctx.Err() != nil:
 			return mirror.Answer{}, err
-		case apierrors.IsAlreadyExists(err):
-			answer, found, err := d.lookUp(ctx, pod)
-			if err != nil || found {
-				return answer, err
-			}
+		case apierrors.IsAlreadyExists(err): // if it is gone by now, it has had its time
+			return d.lookUp(ctx, pod)
 		case missingNamespace(err):
 			err = d.makeNamespace(ctx, pod.Namespace)
 			switch {
@@ -98,17 +95,20 @@ func (d *Driver) create(ctx context.Context, c *mirror.Call) (mirror.Answer, err
 				return mirror.Answer{Refused: string(metav1.StatusReasonNotFound), Message: err.Error()}, nil
 			}
 		case !transient(err):
-			return mirror.Answer{Refused: refusal(err), Message: err.Error()}, nil
-		}
-		if !d.wanted(c) {
-			answer, found, err := d.lookUp(ctx, pod)
-			if err == nil && !found {
-				answer = mirror.Answer{GivenUp: true}
+			refused := mirror.Answer{Refused: refusal(err), Message: err.Error()}
+			if !doubt {
+				return refused, nil
+			}
+			answer, err := d.lookUp(ctx, pod) // an attempt whose answer was lost may have made it
+			if answer.GivenUp {
+				answer = refused
 			}
 			return answer, err
 		}
+		doubt = true
 		d.sleep(ctx, pause.next(err))
 	}
+	return d.lookUp(ctx, pod)
 }
 
 // missingNamespace reports whether a pod was refused because its namespace is not there.
@@ -154,7 +154,7 @@ func (d *Driver) wanted(c *mirror.Call) bool {
 }
 
 // lookUp asks for the pod that has a run's name. An error means that the context ended.
-func (d *Driver) lookUp(ctx context.Context, pod *corev1.Pod) (answer mirror.Answer, found bool, err error) {
+func (d *Driver) lookUp(ctx context.Context, pod *corev1.Pod) (mirror.Answer, error) {
 	pause := backoff{cfg: &d.cfg}
 	for {
 		var got *corev1.Pod
@@ -170,15 +170,15 @@ func (d *Driver) lookUp(ctx context.Context, pod *corev1.Pod) (answer mirror.Ans
 				return mirror.Answer{
 					Refused: string(metav1.StatusReasonAlreadyExists),
 					Message: fmt.Sprintf("namespace %q has a pod of the run's name that is not this cell's", pod.Namespace),
-				}, true, nil
+				}, nil
 			}
-			return mirror.Answer{Pod: &record}, true, nil
+			return mirror.Answer{Pod: &record}, nil
 		case ctx.Err() != nil:
-			return mirror.Answer{}, false, err
+			return mirror.Answer{}, err
 		case apierrors.IsNotFound(err):
-			return mirror.Answer{}, false, nil
+			return mirror.Answer{GivenUp: true}, nil
 		case !transient(err):
-			return mirror.Answer{Refused: refusal(err), Message: err.Error()}, true, nil
+			return mirror.Answer{Refused: refusal(err), Message: err.Error()}, nil
 		}
 		d.sleep(ctx, pause.next(err))
 	}

@@ -37,7 +37,7 @@ type Call struct {
 	Grace int64
 
 	run   *run
-	given bool // its creation was given up
+	given bool // nobody wants it created any more: the run is to end, or its pod is there
 }
 
 // Answer is what became of a call.

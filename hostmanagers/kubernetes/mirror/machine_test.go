@@ -161,6 +161,88 @@ func TestADeletionBySomebodyElse(t *testing.T) {
 	w.expect(1, workload.RunLost, workload.ReasonNotFound)
 }
 
+// A task that was ended because somebody else deleted its pod has not failed by itself.
+func TestADeletionBySomebodyElseThatIsSeenLate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.started(1)
+	grace := int64(30)
+	due := metav1.NewTime(time.Unix(0, int64(w.now)).Add(30 * time.Second))
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &due, &grace
+	w.exits(p, 143)
+	w.expect(1, workload.RunLost, workload.ReasonNotFound)
+
+	p = w.started(2)
+	w.now += 2 * time.Second
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &due, &grace // asked for after the end
+	w.now -= 4 * time.Second
+	w.exits(p, 143)
+	w.expect(2, workload.RunFailed, workload.ReasonSignalled)
+}
+
+// A pod that cannot start is removed first: until it is gone it may start after all, and the run's next one would run beside it.
+func TestARunThatCannotStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	stuck := func(i uint32) *corev1.Pod {
+		p := w.started(i)
+		p.Status.Phase = corev1.PodPending
+		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "InvalidImageName"}}
+		w.changed(p)
+		w.expect(i, workload.RunStarting, 0)
+		if c := w.take(); c.Launch != nil || c.Grace != 1 {
+			t.Fatalf("a pod that cannot start is followed by %+v", c)
+		}
+		return p
+	}
+	p := stuck(1)
+	due := metav1.NewTime(time.Unix(0, int64(w.now)))
+	p.DeletionTimestamp = &due
+	w.changed(p) // it is not KILLING: nobody asked for that
+	w.expect(1, workload.RunStarting, 0)
+	w.pass(mirrorConfig.KillMargin + time.Second)
+	if c := w.take(); c.Grace != 0 {
+		t.Errorf("at last it is removed with a grace of %d", c.Grace)
+	}
+	w.gone(p)
+	w.expect(1, workload.RunFailed, workload.ReasonLaunchFailed)
+
+	p = stuck(2) // and it starts at the last moment
+	w.exits(p, 0)
+	w.expect(2, workload.RunSucceeded, workload.ReasonExited)
+
+	p = stuck(3) // and is killed
+	w.kill(3, time.Minute)
+	w.take()
+	w.gone(p)
+	w.expect(3, workload.RunKilled, 0)
+}
+
+// A pod that is there is not created again, though the answer to its creation was lost: after its end it would run a second time.
+func TestACreationWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.launch(1)
+	c := w.take()
+	if !w.m.Wanted(c) {
+		t.Fatal("a creation is not wanted")
+	}
+	p := w.pod(c)
+	w.changed(p)
+	if w.m.Wanted(c) {
+		t.Error("what was created is to be created")
+	}
+	w.exits(p, 0)
+	w.acknowledge(1)
+	w.take()
+	w.answer(c, mirror.Answer{GivenUp: true}) // the watch lags behind the deletion
+	w.expect(1, workload.RunSucceeded, workload.ReasonExited)
+	w.gone(p)
+	if s := w.m.Stats(); s.Runs != 0 {
+		t.Errorf("what is left is %+v", s)
+	}
+}
+
 // A node that is out of contact keeps its runs for a while.
 func TestANodeOutOfContact(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ UnsupportedMediaType FAILED LAUNCH_FAILED|Gone FAILED LAUNCH_FAILED|AlreadyExist
 namespace_is_being_deleted FAILED LAUNCH_FAILED`,
 }
 
-// say makes a cluster say a word of a run, and returns the run's last status.
+// say makes a cluster say a word of a run. What keeps a pod from starting is told once the pod is gone.
 func say(t *testing.T, word mirror.Word) (w *world, doubtful bool) {
 	t.Helper()
 	w = newWorld(t)
@@ -54,7 +54,17 @@ func say(t *testing.T, word mirror.Word) (w *world, doubtful bool) {
 		p.Status.Phase = corev1.PodPending
 		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: word.Text, Message: "because"}}
 		w.changed(p)
-		return w, w.last(1).State == workload.RunStarting
+		if doubtful = len(w.calls) == 0; doubtful {
+			w.pass(mirrorConfig.StartGrace)
+		}
+		if w.last(1).State != workload.RunStarting {
+			t.Errorf("%v is told before the pod is gone", word)
+		}
+		if c := w.take(); c.Launch != nil || c.Grace != 1 {
+			t.Errorf("%v is followed by %+v", word, c)
+		}
+		w.gone(p)
+		return w, doubtful
 	case mirror.FromDisruption:
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: word.Text, Message: "because"}}
 		w.gone(p)
@@ -81,9 +91,6 @@ func TestEveryWord(t *testing.T) {
 			w, doubtful := say(t, word)
 			if doubtful != (len(fields) > 3) {
 				t.Errorf("%v is doubtful: %v", word, doubtful)
-			}
-			if doubtful {
-				w.pass(mirrorConfig.StartGrace)
 			}
 			s := w.last(1)
 			if s.State.String() != fields[1] || s.Reason.String() != fields[2] {

@@ -273,8 +273,10 @@ func (f *Facts) ended(over bool) Verdict {
 	case over:
 		return Verdict{Meaning: launchFailed, Message: say(f.Reason, f.Message)}
 	}
-	return Verdict{Meaning: deletedByThem, ExitCode: f.Main.Code, Message: "its pod was deleted by somebody else"}
+	return Verdict{Meaning: deletedByThem, ExitCode: f.Main.Code, Message: deletedMessage}
 }
+
+const deletedMessage = "its pod was deleted by somebody else"
 
 // exited judges the end of the main container.
 func (f *Facts) exited() Verdict {
@@ -290,6 +292,8 @@ func (f *Facts) exited() Verdict {
 	case f.Probed && f.Deleted.IsZero() && (signal == sigKill || signal == sigTerm):
 		v.Meaning, v.Signal = Meaning{State: workload.RunFailed, Reason: workload.ReasonUnhealthy}, signal
 		v.Message = fmt.Sprintf("ended by signal %d, as its kubelet does when the health check fails too often", signal)
+	case signal != 0 && !f.Deleted.IsZero() && !c.At.Before(f.Deleted):
+		v.Meaning, v.Signal, v.Message = deletedByThem, signal, deletedMessage
 	case signal != 0:
 		v.Meaning, v.Signal = Meaning{State: workload.RunFailed, Reason: workload.ReasonSignalled}, signal
 	default:

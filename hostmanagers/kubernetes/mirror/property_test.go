@@ -58,6 +58,12 @@ func (c *cluster) act(action int) {
 		n := aNode("a")
 		n.Status.Conditions[0].Status = rapid.SampledFrom([]corev1.ConditionStatus{"True", "Unknown", "False"}).Draw(c.r, "ready")
 		c.node(n)
+	case 14: // a pod cannot start
+		if p := c.somePod(); p != nil && p.Status.Phase == corev1.PodPending {
+			reason := rapid.SampledFrom([]string{"ErrImagePull", "InvalidImageName"}).Draw(c.r, "reason")
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
+			c.changed(p)
+		}
 	}
 }
 
@@ -197,7 +203,7 @@ func TestWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		c := &cluster{world: newWorld(t), r: r, acked: map[uint32]bool{}, objects: map[string]*corev1.Pod{}}
 		for range rapid.IntRange(1, 60).Draw(r, "steps") {
-			c.act(rapid.IntRange(0, 13).Draw(r, "action"))
+			c.act(rapid.IntRange(0, 14).Draw(r, "action"))
 			c.check()
 		}
 		c.node(aNode("a"))

@@ -42,6 +42,8 @@ type run struct {
 	killed  bool
 	grace   int64 // the shortest that was asked for, in seconds
 	doubted bool  // something keeps it from starting, and is waited for
+	// abandoned is the end of a run that cannot start, once its pod is gone: until then it might start after all.
+	abandoned Verdict
 }
 
 func compareRuns(a, b *run) int {
@@ -106,11 +108,11 @@ func (m *Machine) Answer(now int64, c *Call, a Answer, out *Output) {
 		if r.phase == forgotten {
 			m.forget(r)
 		}
-	case a.GivenUp:
+	case a.GivenUp && !r.known: // else the watch tells what became of it
 		m.vanish(r)
 	case a.Refused != "":
 		m.refused(r, &a)
-	case a.Pod != nil && !r.known: // else the watch was faster, and knows more
+	case a.Pod != nil && !r.known: // as above: the watch was faster, and knows more
 		m.takeOwn(a.Pod)
 		if m.runs[r.id] == r {
 			m.afterCreation(r)
@@ -182,6 +184,9 @@ func (m *Machine) identify(r *run, p *Pod) {
 		return
 	}
 	r.known, r.key, r.uid, r.namespace, r.listing = true, p.Key, p.UID, p.Namespace, m.listing
+	if r.create != nil { // the answer was lost, or comes late: created again after its end it would run twice
+		r.create.given = true
+	}
 	if r.devices == nil {
 		r.devices = p.Devices
 	}
@@ -195,7 +200,8 @@ func (m *Machine) review(r *run) {
 	v := r.facts.Judge(r.killed, false)
 	switch n := m.nodes[r.host]; {
 	case v.State.Traits().Terminal && phaseOver(r.facts.Phase):
-		m.conclude(r, v)
+		m.finish(r, v)
+	case r.abandoned.State != workload.RunNone && !r.killed: // it is being removed
 	case v.State.Traits().Terminal && v.Doubtful:
 		m.doubt(r)
 		m.progress(r, Verdict{Meaning: Meaning{State: workload.RunStarting}, Message: v.Message, At: v.At})
@@ -228,10 +234,23 @@ func (m *Machine) doubt(r *run) {
 	})
 }
 
-// abandon ends a run whose pod would stay.
+// abandon has the pod of a run removed that would stay without ever starting. Its end is told once it is gone.
 func (m *Machine) abandon(r *run, v Verdict) {
+	if r.killed || r.abandoned.State != workload.RunNone {
+		return
+	}
+	r.abandoned, r.grace = v, 1
+	m.progress(r, Verdict{Meaning: Meaning{State: workload.RunStarting}, Message: v.Message, At: v.At})
+	m.remove(r, r.grace)
+	m.after(time.Second+m.cfg.KillMargin, func() { m.force(r, 1) })
+}
+
+// finish ends a run whose pod has ended or is gone.
+func (m *Machine) finish(r *run, v Verdict) {
+	if r.abandoned.State != workload.RunNone && !r.killed && v.State != workload.RunSucceeded {
+		v = r.abandoned
+	}
 	m.conclude(r, v)
-	m.remove(r, 0)
 }
 
 // lose ends a run whose node cannot be asked. Its pod is removed, so that the node ends it should it return.
@@ -256,8 +275,7 @@ func (m *Machine) vanish(r *run) {
 		return
 	case ended:
 	case creating, live:
-		v := r.facts.Judge(r.killed, true)
-		m.conclude(r, v)
+		m.finish(r, r.facts.Judge(r.killed, true))
 	}
 	r.known = false
 }
