@@ -21,7 +21,6 @@ import (
 	"github.com/paceline-sched/paceline/core/api/auth"
 	"github.com/paceline-sched/paceline/core/api/gate"
 	"github.com/paceline-sched/paceline/core/engine"
-	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/telemetry"
 	"github.com/paceline-sched/paceline/sdk/gen/paceline/v1/pacelinev1connect"
 )
@@ -89,7 +88,10 @@ func NewServer(config Config, parts Parts) (*Server, error) {
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	e := &edge{tokens: tokens, log: parts.Log, trace: parts.Trace, stopping: s.stopping}
 	front := &entrance{edge: e, gate: gate.New(config.Limits), writer: connect.NewErrorWriter(), stuck: config.Stuck}
-	s.handler = s.guard(front.wrap(s.routes(e, parts)))
+	mux := http.NewServeMux()
+	mux.Handle("GET /healthz", &pulse{ask: (&health{engine: parts.Engine}).ask, now: time.Now})
+	mux.Handle("/", front.wrap(s.routes(e, parts)))
+	s.handler = s.guard(mux)
 	return s, nil
 }
 
@@ -147,25 +149,6 @@ var serviceNames = []string{
 	pacelinev1connect.JobServiceName, pacelinev1connect.TaskServiceName, pacelinev1connect.PoolServiceName, pacelinev1connect.UsageServiceName,
 	pacelinev1connect.HostServiceName, pacelinev1connect.EventServiceName, pacelinev1connect.AdminServiceName,
 	pacelinev1connect.AdmissionServiceName, pacelinev1connect.PolicyServiceName, pacelinev1connect.ClusterServiceName,
-}
-
-// health says whether the cell answers.
-type health struct{ engine *engine.Engine }
-
-func (h *health) Check(ctx context.Context, request *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
-	known := request.Service == ""
-	for _, name := range serviceNames {
-		known = known || name == request.Service
-	}
-	if !known {
-		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("service %q is unknown", clip(request.Service, 128)))
-	}
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
-	defer cancel()
-	if err := h.engine.Read(ctx, func(scheduler.Reader) {}); err != nil {
-		return &grpchealth.CheckResponse{Status: grpchealth.StatusNotServing}, nil
-	}
-	return &grpchealth.CheckResponse{Status: grpchealth.StatusServing}, nil
 }
 
 // authenticated lets holders of any token through to a plain HTTP handler.

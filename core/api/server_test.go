@@ -60,6 +60,9 @@ func TestPlainPaths(t *testing.T) {
 	if status, body := c.fetch("/metrics", adsToken); status != 200 || !strings.Contains(body, `paceline_api_calls_total{code="ok",method="paceline.v1.AdminService/GetInfo"}`) {
 		t.Errorf("metrics: %d, %d bytes", status, len(body))
 	}
+	if status, body := c.fetch("/healthz", ""); status != 200 || body != "ok\n" {
+		t.Errorf("a probe without a token: %d, %q", status, body)
+	}
 	check := connect.NewClient[healthRequest, healthResponse](c.http(), c.address+"/"+grpchealth.HealthV1ServiceName+"/Check", connect.WithCodec(rawCodec{}))
 	answer, err := check.CallUnary(t.Context(), connect.NewRequest(&healthRequest{}))
 	if err != nil || !bytes.Equal(answer.Msg.raw, []byte{8, 1}) { // status = SERVING

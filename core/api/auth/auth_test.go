@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -191,6 +193,55 @@ func TestLoosePermissions(t *testing.T) {
 	}
 	if _, err := auth.Open(filepath.Dir(path), time.Now, nil); err == nil {
 		t.Error("a directory is accepted")
+	}
+}
+
+// A file of root's may be read by a group of the server's, which is not root; that is how Kubernetes mounts secrets. The test becomes another user in a
+// process of its own.
+func TestSecretOfKubernetes(t *testing.T) {
+	if path := os.Getenv("PACELINE_AUTH_FILE"); path != "" {
+		if _, err := auth.Open(path, time.Now, nil); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	const user, group, other = 65532, 65533, 65534
+	dir, err := os.MkdirTemp("", "tokens") // those of the test are closed to others
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "tokens.yaml")
+	for _, tc := range []struct {
+		uid, gid int
+		mode     os.FileMode
+		accepted bool
+	}{
+		{0, group, 0o440, true},
+		{0, group, 0o640, true},
+		{0, user, 0o440, true}, // its primary group
+		{0, group, 0o660, false},
+		{0, group, 0o444, false},
+		{0, other, 0o444, false},
+		{user, group, 0o440, false},
+		{user, group, 0o400, true},
+	} {
+		write(t, path, twoTokens(), tc.mode)
+		if err := os.Chown(path, tc.uid, tc.gid); err != nil {
+			t.Fatal(err)
+		}
+		child := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestSecretOfKubernetes$")
+		child.Env, child.Dir = append(os.Environ(), "PACELINE_AUTH_FILE="+path), "/"
+		child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user, Groups: []uint32{group}}}
+		if out, err := child.CombinedOutput(); (err == nil) != tc.accepted || err != nil && !strings.Contains(string(out), "token file "+path) {
+			t.Errorf("%+v: %v: %s", tc, err, out)
+		}
 	}
 }
 

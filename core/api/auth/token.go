@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -169,7 +170,8 @@ func read(path string) (map[digest]*entry, stamp, error) {
 	return set, stampOf(info), nil
 }
 
-// checkPrivate refuses a file that others than its owner could have read or written.
+// checkPrivate refuses a file that others than its owner could have read or written. A file of root's may be read by a group that this process is
+// in: that is how Kubernetes gives a secret to a process that is not root.
 func checkPrivate(path string, info fs.FileInfo) error {
 	shown, err := filepath.Abs(path)
 	if err != nil {
@@ -178,15 +180,27 @@ func checkPrivate(path string, info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("token file %s is not a regular file", shown)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+	stat, known := info.Sys().(*syscall.Stat_t)
+	loose := fs.FileMode(0o077)
+	if known && stat.Uid == 0 && inGroup(stat.Gid) {
+		loose = 0o037
+	}
+	if mode := info.Mode().Perm(); mode&loose != 0 {
 		return fmt.Errorf("token file %s has mode %#o, so others can read or change it: run chmod 600 %s", shown, mode, shown)
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		if uid := os.Geteuid(); stat.Uid != 0 && int(stat.Uid) != uid {
-			return fmt.Errorf("token file %s belongs to user %d, who could change it: run chown %d %s", shown, stat.Uid, uid, shown)
-		}
+	if uid := os.Geteuid(); known && stat.Uid != 0 && int(stat.Uid) != uid {
+		return fmt.Errorf("token file %s belongs to user %d, who could change it: run chown %d %s", shown, stat.Uid, uid, shown)
 	}
 	return nil
+}
+
+// inGroup reports whether this process is in a group, as another user than root: root needs no group to read a file, so one that reads it is for others.
+func inGroup(gid uint32) bool {
+	if os.Geteuid() == 0 {
+		return false
+	}
+	groups, err := os.Getgroups()
+	return int(gid) == os.Getegid() || err == nil && slices.Contains(groups, int(gid))
 }
 
 // fileTokens is the schema of a token file.
