@@ -31,12 +31,13 @@ OUT := out
 TOOLS := .tools
 
 # Pinned tools. A changed version changes the name of the stamp, so that the next use reinstalls.
-TOOL_LIST := golangci-lint gofumpt buf protoc-gen-go protoc-gen-connect-go benchstat
+TOOL_LIST := golangci-lint gofumpt buf protoc-gen-go protoc-gen-connect-go benchstat helm
 golangci-lint := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 gofumpt := mvdan.cc/gofumpt@v0.12.0
 buf := github.com/bufbuild/buf/cmd/buf@v1.73.0
 protoc-gen-go := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 protoc-gen-connect-go := connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.21.1
+helm := helm.sh/helm/v3/cmd/helm@v3.22.0
 benchstat := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
 stamp = $(TOOLS)/.$(1)@$(lastword $(subst @, ,$($(1))))
@@ -92,8 +93,9 @@ test: ## run every test, under the race detector wherever goroutines run (PKG=./
 	exit $$failed
 
 .PHONY: lint
-lint: $(call stamp,golangci-lint) ## golangci-lint with the rules of .golangci.yml (PKG=./core/...)
+lint: $(call stamp,golangci-lint) $(call stamp,helm) ## golangci-lint with the rules of .golangci.yml (PKG=./core/...), and the Helm chart linted and rendered
 	@$(TOOLS)/golangci-lint run $(PKG)
+	go test -run '^Test(Chart|SameRights)' ./conformance/deploy
 
 .PHONY: fmt
 fmt: $(call stamp,gofumpt) $(call stamp,buf) ## format Go and proto files
@@ -145,6 +147,15 @@ conformance-kubernetes: ## what speaks to Kubernetes against a real control plan
 .PHONY: smoke-kubernetes
 smoke-kubernetes: ## the heart of conformance-kubernetes: the API that is recorded, and the kit of drivers, against a real control plane
 	@go run ./conformance/controlplane/run -kwok -- go test -count=1 -timeout 10m ./conformance/kubeapi ./hostmanagers/kubernetes
+
+.PHONY: conformance-deploy
+conformance-deploy: ## the image's program, built as deploy/Containerfile says, in a read-only root as another user; systemd's word on the unit; wants root
+	@PACELINE_DEPLOY=1 go test -count=1 -v -timeout 30m -run '^Test(Image|Unit)' ./conformance/deploy
+
+CONTAINER ?= podman
+.PHONY: image
+image: ## build the container image paceline:VERSION (CONTAINER=docker for another builder)
+	$(CONTAINER) build -f deploy/Containerfile --build-arg VERSION='$(VERSION)' -t 'paceline:$(VERSION)' .
 
 .PHONY: conformance-mesos
 conformance-mesos: ## hold a Mesos master to what Paceline needs of it (MESOS=http://host:5050; without it an emulated one)
