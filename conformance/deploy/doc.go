@@ -1,6 +1,4 @@
-// Package deploy judges the folder deploy: that its Helm chart renders what an API server takes, that the rights which it asks for are enough and no
-// more, and that the image's program and the systemd unit start.
+// Package deploy judges the folder deploy: that its Helm chart renders what an API server takes, and asks for the rights of the plain manifests.
 //
-// It has tests alone, and owns nothing. What a test needs and the machine does not have, it names and is skipped: helm comes with `make lint`, a real API
-// server with `make conformance-kubernetes`, the static program with `make conformance-deploy`.
+// It has tests alone, and owns nothing. What a test needs and the machine does not have, it names and is skipped: helm comes with `make lint`.
 package deploy

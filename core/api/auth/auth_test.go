@@ -209,12 +209,8 @@ func TestSecretOfKubernetes(t *testing.T) {
 		t.Skip("only root can become another user")
 	}
 	const user, group, other = 65532, 65533, 65534
-	dir, err := os.MkdirTemp("", "tokens") // those of the test are closed to others
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // closed to others
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "tokens.yaml")
