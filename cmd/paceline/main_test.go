@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/paceline-sched/paceline/conformance/controlplane"
 )
 
 // patience bounds every wait of a script for a server.
@@ -43,6 +45,7 @@ func scripts(t *testing.T, dir, bin string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	kubectl := cachedKubectl()
 	testscript.Run(t, testscript.Params{
 		Dir: dir,
 		Setup: func(env *testscript.Env) error {
@@ -59,12 +62,30 @@ func scripts(t *testing.T, dir, bin string) {
 				}
 			}
 			env.Setenv("PACELINE_DATA", filepath.Join(env.WorkDir, "data"))
+			if kubectl != "" {
+				env.Setenv("KUBECTL", kubectl)
+			}
 			return nil
+		},
+		Condition: func(condition string) (bool, error) {
+			if condition != "kubectl" {
+				return false, fmt.Errorf("the condition %q is unknown", condition)
+			}
+			return kubectl != "", nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"await": await, "exits": exits, "present": present, "repeat": repeat,
 		},
 	})
+}
+
+// cachedKubectl is the kubectl that the conformance suite of Kubernetes has built; "": it has not.
+func cachedKubectl() string {
+	cache, err := controlplane.Cache()
+	if err != nil || !controlplane.Cached(controlplane.Kubectl) {
+		return ""
+	}
+	return filepath.Join(cache, controlplane.Kubectl)
 }
 
 // await waits for a server's ready file and makes its address the one that commands use; LISTEN is the same as host:port: await ready.

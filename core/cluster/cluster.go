@@ -38,9 +38,10 @@ type Kind string
 
 // The kinds.
 const (
-	KindMesos     Kind = "mesos"
-	KindLocal     Kind = "local"     // given by a server's flags
-	KindSimulated Kind = "simulated" // likewise
+	KindMesos      Kind = "mesos"
+	KindKubernetes Kind = "kubernetes"
+	KindLocal      Kind = "local"     // given by a server's flags
+	KindSimulated  Kind = "simulated" // likewise
 )
 
 // Spec is a cluster as its operator describes it. A Spec that is kept is never changed.

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -256,6 +258,49 @@ func TestProcesses(t *testing.T) {
 		_, err := client.CoreV1().Pods("default").Get(ctx, "lives", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
+}
+
+// The end of an output is what was asked for, followed or not.
+func TestTails(t *testing.T) {
+	t.Parallel()
+	local, err := emulator.NewLocal(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := local.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	e, client := serve(t, emulator.Config{Cluster: cluster.Config{Nodes: []cluster.NodeConfig{node(t, "a")}}, Processes: local})
+	defer e.Close()
+	local.Serve(e)
+	gate := filepath.Join(t.TempDir(), "gate")
+	create(t, client, pod("p", "a", "sh", "-c", `printf 'one\ntwo\nthree\n'; while ! test -e "$0"; do sleep 0.01; done; printf 'four\nfive'`, gate))
+	await(t, client, "p", "its start", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+	ask := func(o corev1.PodLogOptions) io.ReadCloser {
+		in, err := client.CoreV1().Pods("default").GetLogs("p", &o).Stream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in
+	}
+	two, none, many, few := int64(2), int64(0), int64(100), int64(6)
+	until(t, "its first lines", func() bool { return text(t, ask(corev1.PodLogOptions{})) == "one\ntwo\nthree\n" })
+	followed := ask(corev1.PodLogOptions{Follow: true, TailLines: &two})
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := text(t, followed); got != "two\nthree\nfour\nfive" {
+		t.Errorf("the last two lines and what follows are %q", got)
+	}
+	for want, o := range map[string]corev1.PodLogOptions{
+		"four\nfive": {TailLines: &two}, "": {TailLines: &none}, "one\ntwo\nthree\nfour\nfive": {TailLines: &many}, "one\ntw": {LimitBytes: &few},
+	} {
+		if got := text(t, ask(o)); got != want {
+			t.Errorf("%q was asked for and %q came", want, got)
+		}
+	}
 }
 
 // stream opens a pod's output.

@@ -17,9 +17,6 @@ import (
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/emulator/cluster"
 )
 
-// maxTail bounds the lines that are held back to find the last ones.
-const maxTail = 100_000
-
 // log answers with a container's output.
 func (e *Emulator) log(w http.ResponseWriter, r *request) error {
 	var object cluster.Object
@@ -45,18 +42,85 @@ func (e *Emulator) log(w http.ResponseWriter, r *request) error {
 	if e.processes == nil {
 		return nil // there is no process, and it printed nothing
 	}
+	for _, unknown := range []string{"timestamps", "sinceSeconds", "sinceTime"} {
+		if v := r.query.Get(unknown); v != "" && v != "false" {
+			w.Header().Add("Warning", fmt.Sprintf(`299 - "the emulator does not know when a line was written: %s has no effect"`, unknown))
+		}
+	}
+	if err := e.pour(w, r, process); err != nil && !errors.Is(err, context.Canceled) {
+		return apierrors.NewInternalError(err)
+	}
+	return nil
+}
+
+// pour sends a process' output as a request wants it. An error comes before the first byte.
+func (e *Emulator) pour(w http.ResponseWriter, r *request, process string) error {
 	follow, _ := strconv.ParseBool(r.query.Get("follow")) // anything else is no
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
+	tail, err := strconv.Atoi(r.query.Get("tailLines"))
+	if err != nil || tail < 0 {
+		tail = -1
+	}
+	skip := 0
+	if tail >= 0 {
+		lines, err := e.lines(ctx, process)
+		if err != nil {
+			return err
+		}
+		skip = max(0, lines-tail)
+	}
 	in, err := e.processes.Log(ctx, process, follow)
 	if err != nil {
-		return apierrors.NewInternalError(err)
+		return err
 	}
-	defer func() { _ = in.Close() }() // it was read
-	if err := r.pour(w, in); err != nil && !errors.Is(err, context.Canceled) {
+	defer func() {
+		cancel()
+		_ = in.Close() // it was read
+	}()
+	from := bufio.NewReader(in)
+	for range skip {
+		if err := skipLine(from); err != nil {
+			return nil // the output is shorter by now, or nobody waits for it
+		}
+	}
+	var limited io.Reader = from
+	if limit, err := strconv.ParseInt(r.query.Get("limitBytes"), 10, 64); err == nil && limit > 0 {
+		limited = io.LimitReader(from, limit)
+	}
+	if _, err := io.Copy(flusher{w, http.NewResponseController(w)}, limited); err != nil && !errors.Is(err, context.Canceled) {
 		panic(http.ErrAbortHandler) // net/http's way to cut a connection
 	}
 	return nil
+}
+
+// lines counts the lines that a process has written; the last one may be unfinished.
+func (e *Emulator) lines(ctx context.Context, process string) (n int, err error) {
+	in, err := e.processes.Log(ctx, process, false)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = in.Close() }() // it was read
+	for from := bufio.NewReader(in); ; n++ {
+		switch _, err := from.Peek(1); {
+		case errors.Is(err, io.EOF):
+			return n, nil
+		case err != nil:
+			return 0, err
+		}
+		if err := skipLine(from); err != nil && !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+	}
+}
+
+// skipLine reads to the end of a line of any length, or of all.
+func skipLine(from *bufio.Reader) error {
+	for {
+		if _, err := from.ReadSlice('\n'); !errors.Is(err, bufio.ErrBufferFull) {
+			return err
+		}
+	}
 }
 
 // container is whose output is asked for.
@@ -94,40 +158,6 @@ func noOutput(p *corev1.Pod, container string, previous bool) error {
 		}
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("container %q in pod %q is waiting to start: %s", container, p.Name, why))
-}
-
-// pour copies output as a request wants it.
-func (r *request) pour(w http.ResponseWriter, in io.Reader) error {
-	out := io.Writer(flusher{w, http.NewResponseController(w)})
-	if limit, err := strconv.ParseInt(r.query.Get("limitBytes"), 10, 64); err == nil && limit > 0 {
-		in = io.LimitReader(in, limit)
-	}
-	tail, err := strconv.Atoi(r.query.Get("tailLines"))
-	if err != nil || tail < 0 {
-		_, err := io.Copy(out, in)
-		return err
-	}
-	follow, _ := strconv.ParseBool(r.query.Get("follow")) // anything else is no
-	if follow {
-		_, err := io.Copy(out, in) // what has been is not told from what comes
-		return err
-	}
-	var lines []string
-	reader := bufio.NewReader(in)
-	for {
-		line, err := reader.ReadString('\n')
-		if line != "" {
-			lines = append(lines, line)
-			if len(lines) > min(tail, maxTail) {
-				lines = lines[1:]
-			}
-		}
-		if err != nil {
-			break
-		}
-	}
-	_, err = io.WriteString(out, strings.Join(lines, ""))
-	return err
 }
 
 // flusher sends what it gets at once.

@@ -71,59 +71,90 @@ func NewCommand() *cobra.Command {
 }
 
 func (f *flags) run(ctx context.Context, out io.Writer) (err error) {
-	nodes, err := f.config()
+	r, err := f.start(ctx)
 	if err != nil {
 		return err
 	}
-	temporary, err := os.MkdirTemp("", "kubernetes-emulator-")
-	if err != nil {
-		return fmt.Errorf("make a directory for the emulator: %w", err)
+	fmt.Fprintf(out, "an emulated Kubernetes cluster of %d nodes serves %s; kubectl --kubeconfig %s get nodes\n", f.nodes, r.url, r.kubeconfig)
+	select {
+	case <-ctx.Done():
+		return r.stop()
+	case err := <-r.served:
+		r.served <- nil // it was told
+		return errors.Join(err, r.stop())
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
+}
+
+// running is an emulator that serves.
+type running struct {
+	url, kubeconfig string
+	emulator        *emulator.Emulator
+	served          chan error // one error, once it serves no more
+	local           *emulator.Local
+	temporary       string // the directory to remove at the end
+}
+
+// start serves an emulated cluster.
+func (f *flags) start(ctx context.Context) (_ *running, err error) {
+	nodes, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	r := &running{kubeconfig: f.kubeconfig, served: make(chan error, 1)}
+	if r.temporary, err = os.MkdirTemp("", "kubernetes-emulator-"); err != nil {
+		return nil, fmt.Errorf("make a directory for the emulator: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.cleanUp())
+		}
+	}()
 	cfg := emulator.Config{Cluster: cluster.Config{Nodes: nodes, Scheduler: f.scheduler, Seed: uint64(time.Now().UnixNano())}} //nolint:gosec // a seed
-	var local *emulator.Local
 	if f.lasting >= 0 {
 		cfg.Cluster.Behave = cluster.Lasting(f.lasting)
 	} else {
-		if f.root == "" {
-			f.root = filepath.Join(temporary, "containers")
+		root := f.root
+		if root == "" {
+			root = filepath.Join(r.temporary, "containers")
 		}
-		if local, err = emulator.NewLocal(f.root); err != nil {
-			return err
+		if r.local, err = emulator.NewLocal(root); err != nil {
+			return nil, err
 		}
-		cfg.Processes = local
-		defer func() { err = errors.Join(err, local.Close()) }()
+		cfg.Processes = r.local
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", f.listen)
 	if err != nil {
-		return fmt.Errorf("serve on %s: %w", f.listen, err)
+		return nil, fmt.Errorf("serve on %s: %w", f.listen, err)
 	}
-	if f.kubeconfig == "" {
-		f.kubeconfig = filepath.Join(temporary, "kubeconfig")
+	if r.kubeconfig == "" {
+		r.kubeconfig = filepath.Join(r.temporary, "kubeconfig")
 	}
-	if err := os.WriteFile(f.kubeconfig, emulator.Kubeconfig(l.Addr().String()), 0o600); err != nil {
-		_ = l.Close() // nobody was served
-		return fmt.Errorf("write the kubeconfig: %w", err)
+	if err := os.WriteFile(r.kubeconfig, emulator.Kubeconfig(l.Addr().String()), 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("write the kubeconfig: %w", err), l.Close())
 	}
-	e, err := emulator.New(cfg)
-	if err != nil {
-		_ = l.Close() // nobody was served
-		return err
+	if r.emulator, err = emulator.New(cfg); err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
-	if local != nil {
-		local.Serve(e)
+	if r.local != nil {
+		r.local.Serve(r.emulator)
 	}
-	fmt.Fprintf(out, "an emulated Kubernetes cluster of %d nodes serves http://%s; kubectl --kubeconfig %s get nodes\n", f.nodes, l.Addr(), f.kubeconfig)
-	served := make(chan error, 1)
-	go func() { served <- e.Serve(l) }()
-	select {
-	case <-ctx.Done():
-		e.Close()
-		return <-served
-	case err := <-served:
-		e.Close()
-		return err
+	r.url = "http://" + l.Addr().String()
+	go func() { r.served <- r.emulator.Serve(l) }() // ends with the emulator, and stop waits for it
+	return r, nil
+}
+
+// stop ends everything: what containers run, too.
+func (r *running) stop() error {
+	r.emulator.Close()
+	return errors.Join(<-r.served, r.cleanUp())
+}
+
+func (r *running) cleanUp() error {
+	var err error
+	if r.local != nil {
+		err = r.local.Close()
 	}
+	return errors.Join(err, os.RemoveAll(r.temporary))
 }
 
 // config says what nodes there are.

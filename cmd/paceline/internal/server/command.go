@@ -39,6 +39,7 @@ const devHelp = `Start everything in this process, without any other dependency:
 machine that run real processes. Their resources are this machine's, divided; --local-cpu gives them more or less.
 
 With --mesos-agents a Mesos cluster is emulated beside it, which the cell reaches over HTTP as any other; its tasks end with this process.
+With --kube-nodes it is a Kubernetes cluster, likewise; what is printed says how kubectl sees it.
 
 On the first start a token is made in the data directory, where commands on this machine look for it. Interrupt it to stop; running
 tasks go on, and the next start takes them up again.`
@@ -51,13 +52,14 @@ func newDevCommand(d Defaults) *cobra.Command {
 		Long:  devHelp,
 		Example: `  paceline dev
   paceline dev --local-hosts 3 --local-cpu 4000 --simulated-hosts 1000
-  paceline dev --mesos-agents 3`,
+  paceline dev --mesos-agents 3 --kube-nodes 3`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, d) },
 	}
 	o.common(cmd, d)
 	o.clusters(cmd, 3)
 	cmd.Flags().IntVar(&o.config.MesosAgents, "mesos-agents", 0, "agents of an emulated Mesos cluster that run real processes, too; 0: none")
+	cmd.Flags().IntVar(&o.config.KubeNodes, "kube-nodes", 0, "nodes of an emulated Kubernetes cluster whose pods run real processes, too; 0: none")
 	return cmd
 }
 
@@ -142,6 +144,9 @@ func (o *options) run(cmd *cobra.Command, d Defaults) error {
 	var readyErr error
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
+	o.config.Emulated = func(url, kubeconfig string) {
+		fmt.Fprintf(cmd.OutOrStdout(), "an emulated Kubernetes cluster serves at %s (kubectl --kubeconfig %s get nodes)\n", url, kubeconfig)
+	}
 	o.config.Started = func(address string) {
 		if readyErr = o.announce(cmd.OutOrStdout(), address); readyErr != nil {
 			cancel()

@@ -75,9 +75,13 @@ type Config struct {
 	Simulated SimulatedConfig
 	// MesosAgents is how many agents an emulated Mesos cluster beside them has, whose tasks are processes of this machine; 0: there is none.
 	MesosAgents int
+	// KubeNodes is how many nodes an emulated Kubernetes cluster has, likewise. kubectl finds what it needs to reach it in kubeconfig in DataDir.
+	KubeNodes int
 
 	Version, Commit string
 	Log             *slog.Logger
+	// Emulated is called with the address of the emulated Kubernetes cluster's API server, and a kubeconfig for kubectl, before Started.
+	Emulated func(url, kubeconfig string)
 	// Started is called with the address once the server takes calls.
 	Started func(address string)
 }
@@ -139,6 +143,8 @@ func (c Config) Validate() error {
 		return errors.New("simulated hosts are generated or read from an inventory, not both: drop one of the flags")
 	case c.MesosAgents < 0 || c.MesosAgents > maxMesosAgents:
 		return fmt.Errorf("%d agents of an emulated Mesos cluster are out of range: use 0 to %d", c.MesosAgents, maxMesosAgents)
+	case c.KubeNodes < 0 || c.KubeNodes > maxKubeNodes:
+		return fmt.Errorf("%d nodes of an emulated Kubernetes cluster are out of range: use 0 to %d", c.KubeNodes, maxKubeNodes)
 	case c.DiskReserve < 0:
 		return fmt.Errorf("a disk reserve of %d MiB is negative", c.DiskReserve)
 	}

@@ -72,11 +72,11 @@ func Run(ctx context.Context, config Config) (err error) {
 	}
 	policies := config.registry(cell, keysOfPolicies, metrics.Trace())
 	defer policies.Close()
-	emulated, stopEmulator, err := config.emulateMesos(ctx)
+	emulated, stopEmulators, err := config.emulate(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopEmulator()) }()
+	defer func() { err = errors.Join(err, stopEmulators()) }()
 	flagged = append(flagged, emulated...)
 	h := &host{cell: cell, policies: policies, decisions: decisions, log: config.Log}
 	clusters := members.New(members.Config{Cell: cell, Flags: flagged, Prepare: config.prepare, Serve: h.serve, Log: config.Log.With(telemetry.KeyComponent, "clusters")})
@@ -141,6 +141,9 @@ func (c *Config) roles() []string {
 	}
 	if c.MesosAgents > 0 {
 		roles = append(roles, "mesos")
+	}
+	if c.KubeNodes > 0 {
+		roles = append(roles, "kubernetes")
 	}
 	return roles
 }
