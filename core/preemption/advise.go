@@ -30,6 +30,15 @@ type Contender struct {
 	Work      int64           // nanoseconds that they have run, together
 }
 
+// BuiltIn returns the ranks of contenders in the built-in order, where those that it cannot tell apart have the same.
+func BuiltIn(contenders []Contender) []int32 {
+	candidates := make([]Candidate, len(contenders))
+	for i := range contenders {
+		candidates[i] = contenders[i].Candidate
+	}
+	return ByOverage{}.Rank(candidates)
+}
+
 // CheckRanks reports what is wrong with an Adviser's answer about so many contenders.
 func CheckRanks(contenders int, ranks []int32) error {
 	if len(ranks) != contenders {

@@ -26,6 +26,16 @@ func TestAdvised(t *testing.T) {
 	}
 }
 
+func TestBuiltIn(t *testing.T) {
+	contender := func(priority int32) preemption.Contender {
+		return preemption.Contender{Candidate: preemption.Candidate{Priority: priority}, Work: int64(priority)}
+	}
+	got := preemption.BuiltIn([]preemption.Contender{contender(5), contender(0), contender(5)})
+	if want := []int32{1, 0, 1}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 func TestCheckRanks(t *testing.T) {
 	for _, test := range []struct {
 		n     int

@@ -167,6 +167,7 @@ func (r *Registry) load(ctx context.Context, s *seat, v *rollout.Version) error 
 		return fmt.Errorf("the module in the store has digest %s", module.Digest.Short())
 	}
 	config := r.config.Wasm
+	config.Name = s.name
 	config.Log = func(_ int, text string) {
 		r.log.Debug("policy says", slog.String(telemetry.KeyPolicy, s.name), slog.String(telemetry.KeyText, text))
 	}

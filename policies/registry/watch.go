@@ -150,10 +150,7 @@ func (w *watcher) lookRanks(ctx context.Context, s *seat) *difference {
 	}
 	d := &difference{}
 	for _, list := range lists {
-		builtIn := make([]int32, len(list))
-		for i := range builtIn {
-			builtIn[i] = int32(i) //nolint:gosec // at most preemption.MaxContenders
-		}
+		builtIn := preemption.BuiltIn(list)
 		decided := builtIn
 		if ranks, err := w.active.Rank(list); err == nil {
 			decided = preemption.Advised(ranks, builtIn)

@@ -168,7 +168,7 @@ func (c *caller) ready(q *question) *Fault {
 	v := c.version
 	bad := func(err error) *Fault {
 		v.counters.fault(FaultStart)
-		return &Fault{Kind: FaultStart, Policy: v.module.Capability.Name, Digest: v.digest, Doing: "lay out the arena", Err: err}
+		return &Fault{Kind: FaultStart, Policy: v.Name(), Digest: v.digest, Doing: "lay out the arena", Err: err}
 	}
 	s := q.shape
 	s.Kind, s.Config = c.kind, len(v.encoded)

@@ -49,7 +49,7 @@ type Instance struct {
 func (in *Instance) fault(kind FaultKind, doing string, err error) *Fault {
 	in.dead = true
 	in.counters.fault(kind)
-	return &Fault{Kind: kind, Policy: in.version.module.Capability.Name, Digest: in.version.digest, Doing: doing, Err: err, Stderr: in.stderr.String()}
+	return &Fault{Kind: kind, Policy: in.version.Name(), Digest: in.version.digest, Doing: doing, Err: err, Stderr: in.stderr.String()}
 }
 
 // start brings an instance up: image is the arena as the layout has it, the configuration in it.

@@ -285,7 +285,7 @@ func (p *Placer) ready(t *host.Table) *Fault {
 	m, err := newImage(t, p.config.Names, p.version)
 	if err != nil {
 		p.version.counters.fault(FaultStart)
-		return &Fault{Kind: FaultStart, Policy: p.version.module.Capability.Name, Digest: p.version.digest, Doing: "lay out the table", Err: err}
+		return &Fault{Kind: FaultStart, Policy: p.version.Name(), Digest: p.version.digest, Doing: "lay out the table", Err: err}
 	}
 	seed, _ := p.moment()
 	in, err := p.version.start(m.b, &m.layout, seed)

@@ -42,7 +42,7 @@ func (p *Placer) begin(requests int) {
 	if p.planning {
 		return
 	}
-	p.record.served = placement.Served{Requests: requests, By: p.version.module.Capability.Name, Digest: p.digest()}
+	p.record.served = placement.Served{Requests: requests, By: p.version.Name(), Digest: p.digest()}
 }
 
 // next is the call to be repeated, nil when there is none.

@@ -20,6 +20,8 @@ type Config struct {
 	// Compiler, when set, compiles into Cache in a process of low priority before this one takes the result, so that guests of other policies
 	// are not held up by it. Default nil: this process compiles.
 	Compiler *Compiler
+	// Name is what the policy is called by those who keep it, in faults and in what is said of its decisions. Default "": as its module calls itself.
+	Name string
 	// Values of the policy's configuration; its own defaults stand for the others.
 	Values policyabi.Config
 	// Log takes what a policy logs: its level, one of policyabi's, and one line. At most 16 lines a call. Default nil: nobody listens.
@@ -52,7 +54,7 @@ func Load(ctx context.Context, module *Module, config Config) (*Version, error) 
 	v := &Version{module: module, digest: module.Digest, config: config, limits: config.Limits.orDefault(), closed: make(chan struct{})}
 	bad := func(kind FaultKind, doing string, err error) (*Version, error) {
 		v.close()
-		return nil, &Fault{Kind: kind, Policy: module.Capability.Name, Digest: module.Digest, Doing: doing, Err: err}
+		return nil, &Fault{Kind: kind, Policy: v.Name(), Digest: module.Digest, Doing: doing, Err: err}
 	}
 	var err error
 	if v.encoded, v.digest, err = module.configure(config.Values); err != nil {
@@ -123,6 +125,14 @@ func (v *Version) Module() *Module { return v.module }
 
 // Digest identifies the version: its module and, where that has other values than its defaults, these.
 func (v *Version) Digest() Digest { return v.digest }
+
+// Name is what the policy is called: Config.Name, or as its module calls itself.
+func (v *Version) Name() string {
+	if v.config.Name != "" {
+		return v.config.Name
+	}
+	return v.module.Capability.Name
+}
 
 // Counters count what the version did so far.
 func (v *Version) Counters() *Counters { return &v.counters }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
@@ -102,4 +103,84 @@ func TestNoDecisionLog(t *testing.T) {
 		t.Errorf("there is a log: %v", err)
 	}
 	want(t, c.paceline("policy", "replay", "--policy", "native", "--data-dir", c.data), 2, "there is no log of decisions")
+}
+
+// askedFor is what the test reads of a question to a policy of preemption.
+type askedFor struct {
+	By         string
+	Candidates []struct {
+		Job        string
+		Runs, Rank int
+	}
+}
+
+// TestPreemptionIsRecorded: work goes in the order of a policy of preemption that is in force, what it was asked and what would have been asked without it are in the log, and both can be
+// given to other policies. The policy has those go first whose runs together have done the least; the cell itself takes of equals what was started last.
+func TestPreemptionIsRecorded(t *testing.T) {
+	t.Parallel()
+	c := startCell(t, "--simulated-hosts", "1", "--simulated-duration", "10m")
+	module := module(t, c, "wasm/testdata/guests/trio.wasm")
+	run := func(name string, instances, priority int) (id string) {
+		c.must("job", "run", write(t, c.dir, name+".yaml", fmt.Sprintf(
+			"name: %s\nbatch: {}\ninstances: %d\npriority: %d\ntask: {command: [x], resources: {cpu_milli: 8000, memory_mib: 64}}\n", name, instances, priority)))
+		c.await(name+" runs", func() error {
+			list, err := c.jobs()
+			if err != nil {
+				return err
+			}
+			if j := list["/default/"+name]; j.GetState() != pacelinev1.JobState_JOB_STATE_RUNNING {
+				return fmt.Errorf("it is %v", j.GetState())
+			}
+			id = list["/default/"+name].GetId()
+			return nil
+		})
+		return id
+	}
+	asked := func(by string, alike bool, want ...string) {
+		c.await("a question to "+by+" is in the log", func() error {
+			var list []askedFor
+			if err := json.Unmarshal([]byte(c.must("policy", "decisions", "--kind", "preempt", "--policy", by, "--data-dir", c.data, "-o", "json")), &list); err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				return errors.New("there is none")
+			}
+			who := list[0].Candidates
+			if len(who) != 2 || who[0].Job != want[0] || who[1].Job != want[1] || (who[0].Rank == who[1].Rank) != alike {
+				t.Fatalf("%+v, want %q in this order, or alike: %v", list[0], want, alike)
+			}
+			return nil
+		})
+	}
+	old := run("old", 1, 0) // of four parts of the host
+	young := run("young", 3, 0)
+	asked("by-overage", true, old, young)
+
+	c.must("policy", "push", "gentle", module, "--kind", "preempt")
+	c.must("policy", "activate", "gentle")
+	c.must("job", "run", write(t, c.dir, "urgent.yaml", "name: urgent\nbatch: {}\npriority: 10\ntask: {command: [x], resources: {cpu_milli: 8000}}\n"))
+	c.await("old makes room", func() error {
+		if r := c.must("task", "get", "old", "0"); !strings.Contains(r, "preempted for job urgent of pool /default: its priority 0 is below 10; the order is that of policy gentle@") {
+			return errors.New(r)
+		}
+		return nil
+	})
+	c.awaitJobs(pacelinev1.JobState_JOB_STATE_RUNNING, "/default/urgent", "/default/young")
+	asked("gentle", false, old, young)
+	c.stop()
+
+	for args, parts := range map[string][]string{
+		"policy decisions --kind preempt":                                              {"by-overage", "gentle@", "2 candidates"},
+		"policy replay --kind preempt --policy " + module:                              {"trio.wasm: 2 questions, 2 answered as recorded, 0 faults"},
+		"policy diff --kind preempt least-work-lost " + module:                         {"least-work-lost: 2 questions, 1 answered as recorded", "another goes first in 1 question", "trio.wasm: 2 questions, 2 answered", old, young},
+		"policy replay --kind preempt --policy pack --since 1h":                        {"policy pack is none of preempt"},
+		"policy replay --kind preempt --policy gang-cost --until 2001-01-01T00:00:00Z": {"no question to a policy of preempt is recorded in that time"},
+	} {
+		r := c.paceline(append(strings.Fields(args), "--data-dir", c.data)...)
+		for _, part := range parts {
+			if !strings.Contains(r.stdout+r.stderr, part) {
+				t.Errorf("%s\nwant %q", r, part)
+			}
+		}
+	}
 }

@@ -57,7 +57,10 @@ type filter struct {
 }
 
 const decisionsHelp = `Show recorded batches of placement, the newest last: who asked what of whom, and which hosts came of it. -o json has everything, why tasks were refused
-among it. A batch joins tasks of many jobs: it knows their pools, labels and needs, not their names.`
+among it. A batch joins tasks of many jobs: it knows their pools, labels and needs, not their names.
+
+With --kind quota or preempt it shows what policies of these were asked, or would have been, and what they answered: -o json has the pools with what they were given, or the jobs in the
+order in which they would go.`
 
 func newDecisionsCommand(dataDir string, now func() time.Time) *cobra.Command {
 	var s source
@@ -65,7 +68,7 @@ func newDecisionsCommand(dataDir string, now func() time.Time) *cobra.Command {
 	var kind string
 	cmd := &cobra.Command{
 		Use:   "decisions",
-		Short: "Show recorded batches of placement",
+		Short: "Show what policies decided, as it was recorded",
 		Long:  decisionsHelp,
 		Example: `  paceline policy decisions --since 10m
   paceline policy decisions --policy 3f9a --pool /prod -o json
@@ -83,7 +86,7 @@ func newDecisionsCommand(dataDir string, now func() time.Time) *cobra.Command {
 			if f.limit < 1 {
 				return mistakef("--limit %d: show at least one", f.limit)
 			}
-			asks, err := asksPolicies(kind)
+			asks, err := asksPolicies(cmd, kind)
 			if err != nil {
 				return err
 			}

@@ -27,12 +27,17 @@ func kindFlag(cmd *cobra.Command, kind *string) {
 	cmd.Flags().StringVar(kind, "kind", policyabi.Place.String(), "place, or quota or preempt: what policies of these were asked, and what they answered")
 }
 
-// asksPolicies reports whether a kind is one whose questions are recorded.
-func asksPolicies(kind string) (bool, error) {
+// asksPolicies reports whether a kind is one whose questions are recorded, for which flags that choose batches mean nothing.
+func asksPolicies(cmd *cobra.Command, kind string) (bool, error) {
 	switch kind {
 	case policyabi.Place.String():
 		return false, nil
 	case policyabi.Quota.String(), policyabi.Preempt.String():
+		for _, name := range []string{"pool", "shard", "only"} {
+			if f := cmd.Flag(name); f != nil && f.Changed {
+				return false, mistakef("--%s chooses among batches of placement: leave it out with --kind %s", name, kind)
+			}
+		}
 		return true, nil
 	}
 	return false, mistakef("--kind %q is none of place, quota, preempt", kind)
@@ -131,7 +136,7 @@ func order(ranks []int32) []int {
 func readAsked(dir string, wanted decision.Range, kind string, f *filter) ([]asked, error) {
 	list := []asked{}
 	err := questions(dir, wanted, kind, func(q *decision.Question) error {
-		if f.policy == "" || q.By == f.policy || strings.HasPrefix(q.By, f.policy+"@") {
+		if name, digest, _ := strings.Cut(q.By, "@"); f.policy == "" || f.policy == name || strings.HasPrefix(digest, f.policy) || f.policy == q.By {
 			list = append(list, newAsked(kind, q))
 		}
 		if len(list) > 2*f.limit {
@@ -161,11 +166,25 @@ func tellAsked(out io.Writer, list []asked) {
 		a := &list[i]
 		about, first := plural(len(a.Pools), "pool"), ""
 		if len(a.Candidates) > 0 {
-			about, first = plural(len(a.Candidates), "candidate"), a.Candidates[0].Job
+			about, first = plural(len(a.Candidates), "candidate"), a.first()
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.Time.Format(time.DateTime), a.Kind, a.By, about, a.Took, orDash(first), orDash(a.Error))
 	}
 	w.Flush()
+}
+
+// first is who goes first, of several alike one.
+func (a *asked) first() string {
+	alike := 0
+	for i := range a.Candidates {
+		if a.Candidates[i].Rank == a.Candidates[0].Rank {
+			alike++
+		}
+	}
+	if alike > 1 {
+		return fmt.Sprintf("%s or %s", a.Candidates[0].Job, plural(alike-1, "other"))
+	}
+	return a.Candidates[0].Job
 }
 
 // answers is what one policy says to recorded questions, beside what was said then.
@@ -289,10 +308,7 @@ func (a *answerer) askRanks(q *decision.Question, differences int) (same bool, e
 	if err != nil {
 		return false, err
 	}
-	builtIn := make([]int32, len(ranks)) // contenders stand in the built-in order
-	for i := range builtIn {
-		builtIn[i] = int32(i) //nolint:gosec // at most preemption.MaxContenders
-	}
+	builtIn := preemption.BuiltIn(q.Contenders)
 	was, is := preemption.Advised(q.Ranks, builtIn), preemption.Advised(ranks, builtIn)
 	turned := 0
 	for i := range was {
@@ -304,7 +320,7 @@ func (a *answerer) askRanks(q *decision.Question, differences int) (same bool, e
 		}
 	}
 	a.Turned += turned
-	if first, other := order(was)[0], order(is)[0]; first != other {
+	if first, other := order(was)[0], order(is)[0]; was[first] < was[other] && is[other] < is[first] {
 		if a.First++; len(a.Firsts) < differences {
 			shown := func(i int, ranks []int32) victim {
 				c := &q.Contenders[i]

@@ -63,6 +63,11 @@ func TestQuestions(t *testing.T) {
 		{"diff --kind preempt least-work-lost gang-cost", []string{"least-work-lost: 3 questions, 0 answered as recorded", "of 3 pairs of candidates 3 are in the other order; another goes first in 3 questions", second, "gang-cost: 3 questions"}},
 		{"replay --kind preempt --policy max-min", []string{"!policy max-min is none of preempt"}},
 		{"replay --kind quota --policy max-min --until 2001-01-01T00:00:00Z", []string{"!no question to a policy of quota is recorded"}},
+		{"decisions --kind quota --policy 1 -o json --limit 1", []string{`"by": "bands@12"`}},
+		{"decisions --kind quota --pool /a", []string{"!--pool chooses among batches of placement: leave it out with --kind quota"}},
+		{"diff --kind preempt --only pack least-work-lost gang-cost", []string{"!--only chooses among batches"}},
+		{"replay --kind preempt", []string{"!one that is built in: gang-cost, least-work-lost"}},
+		{"replay --kind quota --policy nothing.wasm", []string{"!neither built in (bands, drf, max-min, static) nor a file"}},
 		{"replay --kind route --policy max-min", []string{"!none of place, quota, preempt"}},
 	} {
 		var out strings.Builder

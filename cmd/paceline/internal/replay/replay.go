@@ -101,8 +101,8 @@ With --kind quota or preempt the questions that policies of these were asked are
 
 const replayHelp = `Give recorded batches to another policy and count what would differ. The recorded policy differs in nothing from itself.
 
-A policy is a module's file, or built in: native stands for what the built-in policies were recorded to do; best-fit, pack, spread, fgd,
-least-residue and load-aware are for all tasks.
+A policy is a module's file, or built in. Of placement, native stands for what the built-in policies were recorded to do; best-fit, pack, spread, fgd,
+least-residue and load-aware are for all tasks. Of quota there are max-min, drf, bands and static; of preemption least-work-lost and gang-cost.
 
 ` + estimates
 
@@ -120,12 +120,12 @@ func newReplayCommand(dataDir string, now func() time.Time) *cobra.Command {
   paceline policy replay --kind quota --policy drf --since 1h`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(policies) == 0 {
-				return mistakef("name the policy to replay with: --policy new.wasm, or one that is built in: %s", strings.Join(builtIn(), ", "))
-			}
-			asks, err := asksPolicies(kind)
+			asks, err := asksPolicies(cmd, kind)
 			if err != nil {
 				return err
+			}
+			if len(policies) == 0 {
+				return mistakef("name the policy to replay with: --policy new.wasm, or one that is built in: %s", strings.Join(builtIn(kind), ", "))
 			}
 			if asks {
 				return askAgain(cmd, &s, kind, policies, o.Differences, now())
@@ -136,7 +136,7 @@ func newReplayCommand(dataDir string, now func() time.Time) *cobra.Command {
 	s.flags(cmd, dataDir)
 	s.setFlag(cmd)
 	kindFlag(cmd, &kind)
-	cmd.Flags().StringArrayVar(&policies, "policy", nil, "a module's file, or one of "+strings.Join(builtIn(), ", ")+"; may be repeated")
+	cmd.Flags().StringArrayVar(&policies, "policy", nil, "a module's file, or one that is built in; may be repeated")
 	limits(cmd, &o)
 	return cmd
 }
@@ -162,7 +162,7 @@ func newDiffCommand(dataDir string, now func() time.Time) *cobra.Command {
   paceline policy diff best-fit new.wasm --log ./decisions`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			asks, err := asksPolicies(kind)
+			asks, err := asksPolicies(cmd, kind)
 			if err != nil {
 				return err
 			}
@@ -192,11 +192,14 @@ func ofKind(kinds []policyabi.Kind, kind string) bool {
 	return slices.ContainsFunc(kinds, func(k policyabi.Kind) bool { return k.String() == kind })
 }
 
-// builtIn are the policies of placement that are no files.
-func builtIn() []string {
-	list := slices.Clone(strategies)
+// builtIn are the policies of a kind that are no files.
+func builtIn(kind string) []string {
+	var list []string
+	if kind == policyabi.Place.String() {
+		list = slices.Clone(strategies)
+	}
 	for _, name := range native.Names() {
-		if is(name, policyabi.Place.String()) && !slices.Contains(list, name) {
+		if is(name, kind) && !slices.Contains(list, name) {
 			list = append(list, name)
 		}
 	}
@@ -298,7 +301,7 @@ func load(ctx context.Context, name, kind string, set settings) (*wasm.Version, 
 	}
 	binary, err := os.ReadFile(name)
 	if err != nil {
-		return nil, mistakef("policy %s: it is neither built in (%s) nor a file that can be read: %w", name, strings.Join(builtIn(), ", "), err)
+		return nil, mistakef("policy %s: it is neither built in (%s) nor a file that can be read: %w", name, strings.Join(builtIn(kind), ", "), err)
 	}
 	module, err := wasm.Check(binary, wasm.Limits{})
 	if err != nil {

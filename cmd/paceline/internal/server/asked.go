@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"hash/maphash"
 	"log/slog"
 	"reflect"
 	"time"
@@ -27,6 +28,11 @@ const (
 	builtInRanks = "by-overage"
 )
 
+// newSampler returns one of a cell.
+func newSampler(cell *engine.Engine, policies *registry.Registry, asked *decision.Asked) *sampler {
+	return &sampler{cell: cell, policies: policies, asked: asked, seed: maphash.MakeSeed()}
+}
+
 // asked begins to record what policies are asked; nil: it is not recorded.
 func (h *host) asked() *decision.Asked {
 	if h.decisions == nil {
@@ -45,9 +51,14 @@ type sampler struct {
 	cell     *engine.Engine
 	policies *registry.Registry
 	asked    *decision.Asked
-	snapshot *respool.Snapshot // recorded last
-	list     []preemption.Contender
+	snapshot *respool.Snapshot          // recorded last
+	turn     int                        // of the pool that comes next, among the snapshot's rows; 0: all that are above their entitlement
+	lists    map[workload.PoolID]uint64 // what was recorded last of each pool, as a sum by seed
+	seed     maphash.Seed
 }
+
+// sampledPools bounds the pools that are looked at before one has work of which some may have to go.
+const sampledPools = 4
 
 func (s *sampler) run(ctx context.Context) {
 	ticker := time.NewTicker(sampleEvery)
@@ -72,27 +83,59 @@ func (s *sampler) look(ctx context.Context) {
 	var decided []resource.Vector
 	var list []preemption.Contender
 	if s.cell.Read(ctx, func(look scheduler.Reader) {
-		if wantQuota {
-			snapshot, decided = look.QuotaQuestion()
-		}
+		snapshot, decided = look.QuotaQuestion()
 		if wantRanks {
-			list = look.RanksQuestion(workload.PoolID{})
+			list = s.candidates(look, snapshot.Rows)
 		}
 	}) != nil {
 		return // the cell ends
 	}
 	now := time.Now().UnixNano()
-	if snapshot != nil && len(snapshot.Rows) > 1 && !reflect.DeepEqual(snapshot, s.snapshot) {
+	if wantQuota && len(snapshot.Rows) > 1 && !reflect.DeepEqual(snapshot, s.snapshot) {
 		s.snapshot = snapshot
 		s.asked.Record(&decision.Question{At: now, By: builtInQuota, Snapshot: snapshot, Entitlements: decided})
 	}
-	list = list[:min(len(list), preemption.MaxContenders)]
-	if len(list) > 1 && !reflect.DeepEqual(list, s.list) {
-		s.list = list
-		ranks := make([]int32, len(list))
-		for i := range ranks {
-			ranks[i] = int32(i) //nolint:gosec // at most preemption.MaxContenders
-		}
-		s.asked.Record(&decision.Question{At: now, By: builtInRanks, Contenders: list, Ranks: ranks})
+	if len(list) > 0 {
+		s.asked.Record(&decision.Question{At: now, By: builtInRanks, Contenders: list, Ranks: preemption.BuiltIn(list)})
 	}
+}
+
+// candidates lists who would have to make room for work of others, or for more urgent work of the next pool in turn that has two such jobs at least and others than when it was
+// looked at last. It returns nil where there are none.
+func (s *sampler) candidates(look scheduler.Reader, pools []respool.Row) []preemption.Contender {
+	known := make(map[workload.PoolID]uint64, len(pools)) // those that are gone are forgotten
+	for i := range pools {
+		pool := pools[i].ID
+		if i == 0 {
+			pool = workload.PoolID{} // the root has no work of its own
+		}
+		if sum, found := s.lists[pool]; found {
+			known[pool] = sum
+		}
+	}
+	s.lists = known
+	for range min(sampledPools, len(pools)) {
+		s.turn %= len(pools)
+		pool := workload.PoolID{}
+		if s.turn > 0 {
+			pool = pools[s.turn].ID
+		}
+		s.turn++
+		list := look.RanksQuestion(pool)
+		list = list[:min(len(list), preemption.MaxContenders)]
+		if sum := s.sumOf(list); len(list) > 1 && sum != s.lists[pool] {
+			s.lists[pool] = sum
+			return list
+		}
+	}
+	return nil
+}
+
+// sumOf tells lists apart by all but the work that was done, which grows by itself.
+func (s *sampler) sumOf(list []preemption.Contender) (sum uint64) {
+	for _, c := range list {
+		c.Work = 0
+		sum = sum*31 + maphash.Comparable(s.seed, c)
+	}
+	return sum
 }

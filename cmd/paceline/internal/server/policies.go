@@ -115,7 +115,7 @@ func recordRanks(asked *decision.Asked, p preemption.Adviser, by string) preempt
 
 // nameOf names a version to users.
 func nameOf(v *wasm.Version) string {
-	return v.Module().Capability.Name + "@" + v.Module().Digest.Short()
+	return v.Name() + "@" + v.Digest().Short()
 }
 
 // compileByItself starts this program again to compile a policy.

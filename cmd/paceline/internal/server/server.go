@@ -169,7 +169,7 @@ func (c *Config) serve(ctx context.Context, cell *engine.Engine, door *door) err
 	if frontErr == nil {
 		shardsDone.Go(func() { door.policies.Run(shardCtx) })
 		if door.asked != nil {
-			shardsDone.Go(func() { (&sampler{cell: cell, policies: door.policies, asked: door.asked}).run(shardCtx) })
+			shardsDone.Go(func() { newSampler(cell, door.policies, door.asked).run(shardCtx) })
 		}
 		frontErr = door.clusters.Open(frontCtx)
 	}
