@@ -65,6 +65,7 @@ type Emulator struct {
 	processes Processes
 	faults    func(*http.Request) Fault
 	server    *http.Server
+	gate      *gate
 
 	mu      sync.Mutex
 	cluster *cluster.Cluster
@@ -95,7 +96,7 @@ func New(cfg Config) (*Emulator, error) {
 	}
 	e := &Emulator{
 		clock: cfg.Clock, processes: cfg.Processes, faults: cfg.Faults, cluster: cluster.New(cfg.Cluster, cfg.Clock.Now()),
-		bells: map[*cluster.Resource]*bell{}, cut: make(chan struct{}),
+		bells: map[*cluster.Resource]*bell{}, cut: make(chan struct{}), gate: &gate{open: map[*gated]struct{}{}},
 	}
 	for _, r := range cluster.Resources {
 		e.bells[r] = &bell{rung: make(chan struct{})}
@@ -174,9 +175,13 @@ func (e *Emulator) CutWatches() {
 	e.cut = make(chan struct{})
 }
 
+// SetDown says whether the API server is gone: every connection is cut, and new ones end at once, until it is back with all that it knew. Nodes
+// and their kubelets go on, and what they have to say is done as if they had waited. A fault to inject.
+func (e *Emulator) SetDown(down bool) { e.gate.set(down) }
+
 // Serve takes connections until the listener or the emulator is closed.
 func (e *Emulator) Serve(l net.Listener) error {
-	if err := e.server.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	if err := e.server.Serve(&gatedListener{Listener: l, gate: e.gate}); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("kubernetes emulator: %w", err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,8 @@ type flags struct {
 	kubeconfig string
 	root       string
 	lasting    time.Duration
+	nodeGone   time.Duration
+	faults     faults
 }
 
 const help = `Serve an emulated Kubernetes cluster over HTTP: an API server with nodes and their kubelets, for schedulers and controllers under development and for
@@ -41,6 +44,8 @@ tests. It answers as kube-apiserver 1.36 does, as far as recordings of one go, a
 
 The kubeconfig that it writes is enough for kubectl: get, describe, apply, delete, logs, drain. Containers run as processes of this machine, by their
 command alone: no images or volumes. With --pods-last they are pretended to run for that long.
+
+Flags that begin with --fault make it suffer, as real clusters do, so that its clients can be seen to survive.
 
 A cell cannot be connected to a Kubernetes cluster yet, this one or another.`
 
@@ -67,6 +72,8 @@ func NewCommand() *cobra.Command {
 	fs.StringVar(&f.root, "root", "", "`directory` of what containers write (default a temporary one, removed at the end)")
 	fs.DurationVar(&f.lasting, "pods-last", -1, "pretend that containers run this long and end well, instead of running them (default: they are run)")
 	fs.Lookup("pods-last").DefValue = "0s" // not to be shown: -1ns says nothing
+	fs.DurationVar(&f.nodeGone, "node-gone", cluster.DefaultNodeGone, "how long a node may be silent, or deleted, before the controllers act")
+	f.faults.register(fs)
 	return cmd
 }
 
@@ -92,6 +99,8 @@ type running struct {
 	served          chan error // one error, once it serves no more
 	local           *emulator.Local
 	temporary       string // the directory to remove at the end
+	relieve         context.CancelFunc
+	suffering       sync.WaitGroup
 }
 
 // start serves an emulated cluster.
@@ -109,7 +118,9 @@ func (f *flags) start(ctx context.Context) (_ *running, err error) {
 			err = errors.Join(err, r.cleanUp())
 		}
 	}()
-	cfg := emulator.Config{Cluster: cluster.Config{Nodes: nodes, Scheduler: f.scheduler, Seed: uint64(time.Now().UnixNano())}} //nolint:gosec // a seed
+	cfg := emulator.Config{Faults: f.faults.request(), Cluster: cluster.Config{
+		Nodes: nodes, Scheduler: f.scheduler, NodeGone: f.nodeGone, Seed: uint64(time.Now().UnixNano()), //nolint:gosec // a seed
+	}}
 	if f.lasting >= 0 {
 		cfg.Cluster.Behave = cluster.Lasting(f.lasting)
 	} else {
@@ -140,11 +151,16 @@ func (f *flags) start(ctx context.Context) (_ *running, err error) {
 	}
 	r.url = "http://" + l.Addr().String()
 	go func() { r.served <- r.emulator.Serve(l) }() // ends with the emulator, and stop waits for it
+	suffering, relieve := context.WithCancel(context.WithoutCancel(ctx))
+	r.relieve = relieve
+	r.suffering.Go(func() { f.faults.inflict(suffering, r.emulator, nodes) })
 	return r, nil
 }
 
 // stop ends everything: what containers run, too.
 func (r *running) stop() error {
+	r.relieve()
+	r.suffering.Wait()
 	r.emulator.Close()
 	return errors.Join(<-r.served, r.cleanUp())
 }
@@ -161,6 +177,12 @@ func (r *running) cleanUp() error {
 func (f *flags) config() ([]cluster.NodeConfig, error) {
 	if f.nodes < 1 || f.nodes > maxNodes {
 		return nil, fmt.Errorf("--nodes is %d: it must be from 1 to %d", f.nodes, maxNodes)
+	}
+	if f.nodeGone <= 0 {
+		return nil, fmt.Errorf("--node-gone is %v: it must be above 0", f.nodeGone)
+	}
+	if err := f.faults.check(); err != nil {
+		return nil, err
 	}
 	if f.gpus < 0 {
 		return nil, fmt.Errorf("--gpus is %d: it must be 0 or more", f.gpus)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/emulator/cluster"
 )
 
 // Embedded is an emulated cluster inside another program.
@@ -20,6 +22,7 @@ type Embedded struct {
 func Embed(ctx context.Context, k Embedded) (url string, stop func() error, err error) {
 	f := &flags{
 		listen: "127.0.0.1:0", nodes: k.Nodes, cpu: k.CPU, memory: k.Memory, scheduler: true, kubeconfig: k.Kubeconfig, root: k.Root, lasting: -1,
+		nodeGone: cluster.DefaultNodeGone,
 	}
 	r, err := f.start(ctx)
 	if err != nil {

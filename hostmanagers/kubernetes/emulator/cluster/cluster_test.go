@@ -405,3 +405,35 @@ func sorted(state map[string]string) []string {
 	slices.Sort(out)
 	return out
 }
+
+// A node that is deleted and comes back soon has its pods still; one that stays away loses them.
+func TestLostNodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, always(cluster.Behaviour{Run: -1}))
+	w.pod("p", nil)
+	uid := func() string {
+		o, err := w.Get(cluster.Nodes, cluster.Key{Name: "a"})
+		if err != nil {
+			return ""
+		}
+		return string(o.GetUID())
+	}
+	before := uid()
+	if !w.LoseNode("a") || w.LoseNode("a") || w.LoseNode("c") || uid() != "" {
+		t.Fatal("a node that is there, and no other, can be lost")
+	}
+	w.pass(cluster.DefaultNodeGone - time.Second)
+	if !w.ReturnNode("a") || w.ReturnNode("a") || w.ReturnNode("b") || uid() == before || uid() == "" {
+		t.Fatalf("the node that was lost, and no other, comes back as another one: %q, and was %q", uid(), before)
+	}
+	w.pass(2 * time.Second)
+	w.phase("p", corev1.PodRunning, "")
+	w.LoseNode("a")
+	w.pass(cluster.DefaultNodeGone)
+	if w.get("p") != nil {
+		t.Error("a pod outlives its node")
+	}
+	w.ReturnNode("a")
+	w.pod("q", nil)
+	w.phase("q", corev1.PodRunning, "")
+}

@@ -15,7 +15,8 @@ import (
 type kubelet struct {
 	name, address string
 	down          bool
-	missed        *timer // until the controllers miss it
+	missed        *timer       // until the controllers miss it
+	lost          *corev1.Node // its node, while LoseNode has it
 	workers       map[Key]*worker
 }
 

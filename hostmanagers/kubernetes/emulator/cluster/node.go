@@ -109,6 +109,35 @@ func (c *Cluster) SetNode(name string, up bool) bool {
 	return true
 }
 
+// LoseNode deletes a node whose kubelet goes on, as whoever manages machines does: its pods run until the controllers find, after
+// Config.NodeGone, that they have no node, or a watcher ends them. A fault to inject. False: there is no such node with a kubelet.
+func (c *Cluster) LoseNode(name string) bool {
+	k := c.kubelets[name]
+	n, ok := c.shelves[Nodes.GroupResource()].objects[Key{Name: name}].(*corev1.Node)
+	if !ok || k == nil {
+		return false
+	}
+	k.lost = n
+	_, _, _ = c.Delete(Nodes, Key{Name: name}, Deletion{}) // it is there
+	return true
+}
+
+// ReturnNode brings a node back that LoseNode took: its kubelet registers it as another one of its name. False: it was not taken, or somebody else
+// made one of its name.
+func (c *Cluster) ReturnNode(name string) bool {
+	k := c.kubelets[name]
+	if k == nil || k.lost == nil {
+		return false
+	}
+	n := k.lost.DeepCopy()
+	k.lost = nil
+	n.ResourceVersion, n.Spec.Unschedulable = "", false
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnreachable })
+	n.Status.Conditions = c.conditions(corev1.ConditionTrue)
+	_, err := c.Create(Nodes, "", n, false)
+	return err == nil
+}
+
 func (c *Cluster) unreachable(k *kubelet) {
 	c.markNode(k.name, corev1.ConditionUnknown)
 	for _, p := range c.podsOn(k.name) {
