@@ -284,6 +284,39 @@ func TestANodeThatGoes(t *testing.T) {
 	w.none()
 }
 
+// A run whose node goes while its pod is being created is lost once it is clear what became of that: with the node back, the pod would run.
+func TestANodeThatGoesDuringACreation(t *testing.T) {
+	t.Parallel()
+	for _, watched := range []bool{false, true} {
+		w := newWorld(t)
+		w.launch(1)
+		c := w.take()
+		if watched { // the watch is faster than the answer
+			w.changed(w.pod(c))
+		}
+		w.do(func(now int64) { w.m.NodeGone(now, "a", &w.out) })
+		if w.last(1).State.Traits().Terminal || w.m.Wanted(c) {
+			t.Errorf("the run is %s, and its creation is wanted: %v", w.last(1).State, w.m.Wanted(c))
+		}
+		w.node(aNode("a"))
+		w.none()
+		record := mirrorConfig.ReadPod(w.pod(c))
+		w.answer(c, mirror.Answer{Pod: &record})
+		w.expect(1, workload.RunLost, workload.ReasonHostLost)
+		if d := w.take(); d.Launch != nil || d.Grace != 0 {
+			t.Errorf("the pod is followed by %+v", d)
+		}
+	}
+	w := newWorld(t)
+	w.launch(1)
+	c := w.take()
+	w.do(func(now int64) { w.m.NodeGone(now, "a", &w.out) })
+	w.kill(1, time.Second)
+	w.answer(c, mirror.Answer{GivenUp: true})
+	w.expect(1, workload.RunLost, workload.ReasonHostLost)
+	w.none()
+}
+
 // After a restart the pods tell which runs there are. A list tells which are gone, but not of what was created since it was asked for.
 func TestListsAfterRestarts(t *testing.T) {
 	t.Parallel()

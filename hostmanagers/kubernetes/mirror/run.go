@@ -42,7 +42,7 @@ type run struct {
 	killed  bool
 	grace   int64 // the shortest that was asked for, in seconds
 	doubted bool  // something keeps it from starting, and is waited for
-	// abandoned is the end of a run that cannot start, once its pod is gone: until then it might start after all.
+	// abandoned is the end of a run that cannot start, once its pod is gone, or there will be none: until then it might start after all.
 	abandoned Verdict
 }
 
@@ -125,6 +125,9 @@ func (m *Machine) Answer(now int64, c *Call, a Answer, out *Output) {
 // afterCreation ends a pod that nobody wants any more, now that there is one.
 func (m *Machine) afterCreation(r *run) {
 	switch {
+	case r.phase == live && r.abandoned.State == workload.RunLost:
+		m.conclude(r, r.abandoned)
+		m.remove(r, 0)
 	case r.phase == live && r.killed:
 		m.remove(r, r.grace)
 	case r.phase == forgotten, r.phase == ended && r.known && !phaseOver(r.facts.Phase):
@@ -247,8 +250,8 @@ func (m *Machine) abandon(r *run, v Verdict) {
 
 // finish ends a run whose pod has ended or is gone.
 func (m *Machine) finish(r *run, v Verdict) {
-	if r.abandoned.State != workload.RunNone && !r.killed && v.State != workload.RunSucceeded {
-		v = r.abandoned
+	if a := r.abandoned; v.State != workload.RunSucceeded && (a.State == workload.RunLost || a.State != workload.RunNone && !r.killed) {
+		v = a
 	}
 	m.conclude(r, v)
 }
@@ -258,10 +261,14 @@ func (m *Machine) lose(r *run, reason workload.Reason, message string) {
 	if r.phase >= ended {
 		return
 	}
-	m.conclude(r, Verdict{Meaning: Meaning{State: workload.RunLost, Reason: reason}, Message: message})
-	if r.create != nil {
+	v := Verdict{Meaning: Meaning{State: workload.RunLost, Reason: reason}, Message: message}
+	if r.create != nil { // it may yet come, and start should the node return: the answer is waited for
 		r.create.given = true
-	} else if r.known {
+		r.abandoned = v
+		return
+	}
+	m.conclude(r, v)
+	if r.known {
 		m.remove(r, 0)
 	}
 }
