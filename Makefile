@@ -162,6 +162,10 @@ faults-mesos: ## a cell that is killed and started again, on an emulated Mesos c
 	@go test -count=1 -v -timeout 2h -run '^TestFaults$$' ./conformance/mesos -tasks='$(TASKS)'
 	PACELINE_MESOS_TASKS='$(TASKS)' go test -count=1 -v -timeout 2h -run '^TestMesosCrashes$$' ./cmd/paceline/e2e
 
+.PHONY: faults-kubernetes
+faults-kubernetes: ## the same on an emulated Kubernetes cluster, and on a real control plane where its programs are built (TASKS=5000)
+	@go test -count=1 -v -timeout 2h ./conformance/kubefaults -tasks='$(TASKS)' -real
+
 .PHONY: bench
 bench: $(call stamp,benchstat) ## run benchmarks COUNT times, beside their bars (BENCH=regexp PKG=./core/... BASE=old.txt to compare, MILLION=1 for a million tasks)
 	@mkdir -p $(OUT)/bench

@@ -105,6 +105,9 @@ func (p *Plane) path(name string) string { return filepath.Join(p.cfg.Dir, name)
 // Kubeconfig is the path of the plane's administrator's kubeconfig.
 func (p *Plane) Kubeconfig() string { return p.path("kubeconfig") }
 
+// EtcdURL is where etcd answers, to those who want to see what is stored whatever the API server says.
+func (p *Plane) EtcdURL() string { return "http://127.0.0.1:" + strconv.Itoa(p.etcd) }
+
 // Dir is the plane's directory, with the programs' logs.
 func (p *Plane) Dir() string { return p.cfg.Dir }
 

@@ -1,0 +1,192 @@
+package kubefaults_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+var tasks = flag.Int("tasks", 40, "`number` of tasks")
+
+const (
+	// long is the number of tasks from which faults come at the pace of real ones.
+	long = 2000
+	// patience bounds the wait for what must come once all trouble has ended.
+	patience = 2 * time.Minute
+	// longest bounds a whole run.
+	longest = 30 * time.Minute
+	// ownCode is what a task fails with by itself.
+	ownCode = 7
+)
+
+// hardship is a cluster in trouble with a cell on it, which is killed and started again until its work is done.
+type hardship struct {
+	*testing.T
+	witness *witness
+	orders  orders
+	kill    time.Duration // the life of the first cells; later ones live longer, or a slow machine would never get anywhere
+	kills   int
+
+	suffering context.Context
+	relieve   context.CancelFunc
+	work      sync.WaitGroup
+	mu        sync.Mutex
+	struck    map[string]int // how often what was done
+}
+
+func newHardship(t *testing.T, kill time.Duration) *hardship {
+	t.Helper()
+	h := &hardship{T: t, witness: newWitness(), kill: kill, struck: map[string]int{}}
+	h.orders = orders{Dir: t.TempDir(), Tasks: uint32(*tasks)} //nolint:gosec // not so many
+	h.suffering, h.relieve = context.WithCancel(t.Context())
+	t.Cleanup(h.work.Wait)
+	t.Cleanup(h.relieve)
+	return h
+}
+
+func (h *hardship) strike(what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.struck[what]++
+}
+
+// every does something again and again, until the trouble ends. A period of 0 is never.
+func (h *hardship) every(period time.Duration, what string, do func()) {
+	if period == 0 {
+		return
+	}
+	h.work.Go(func() {
+		ticks := time.NewTicker(period)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-ticks.C:
+				do()
+				h.strike(what)
+			case <-h.suffering.Done():
+				return
+			}
+		}
+	})
+}
+
+// wait lets trouble last, or ends with all of it.
+func (h *hardship) wait(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-h.suffering.Done():
+	}
+}
+
+// run lets cells do the work, and returns what the last one says.
+func (h *hardship) run() *testament {
+	h.Helper()
+	ctx, cancel := context.WithTimeout(h.Context(), longest)
+	defer cancel()
+	for {
+		h.orders.Life++
+		said := h.life(ctx, h.kill<<min(h.kills/2, 6))
+		if ctx.Err() != nil {
+			h.Fatal("the work does not end")
+		}
+		if said != nil {
+			return said
+		}
+		h.kills++
+	}
+}
+
+// life is one process of the cell, which is killed after a while unless its work is over before. Then all trouble ends.
+func (h *hardship) life(ctx context.Context, limit time.Duration) *testament {
+	h.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		h.Fatal(err)
+	}
+	told, err := json.Marshal(&h.orders)
+	if err != nil {
+		h.Fatal(err)
+	}
+	command := exec.CommandContext(ctx, self)
+	command.Env = append(os.Environ(), asCell+"="+string(told))
+	command.Stderr = os.Stderr
+	stdin, err := command.StdinPipe()
+	if err != nil {
+		h.Fatal(err)
+	}
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		h.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		h.Fatal(err)
+	}
+	killer := time.AfterFunc(limit, func() { _ = command.Process.Kill() }) // it may have ended
+	said, err := h.listen(bufio.NewReader(stdout), stdin, killer)
+	_ = stdin.Close() // asks it to end
+	waited := command.Wait()
+	if said == nil && err == nil {
+		return nil
+	}
+	if err != nil || waited != nil {
+		h.Fatalf("the cell ended by itself: %v, %v", waited, err)
+	}
+	return said
+}
+
+// listen hears the cell out. Nothing and no error: it was killed.
+func (h *hardship) listen(stdout *bufio.Reader, stdin io.Writer, killer *time.Timer) (*testament, error) {
+	_, err := stdout.ReadString('\n')
+	if !killer.Stop() {
+		return nil, nil //nolint:nilnil // as the comment says
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.relieve()
+	h.work.Wait()
+	if _, err := io.WriteString(stdin, "\n"); err != nil {
+		return nil, err
+	}
+	said := &testament{}
+	return said, json.NewDecoder(stdout).Decode(said)
+}
+
+// report says what was seen.
+func (h *hardship) report(said *testament, began time.Time) {
+	h.Helper()
+	v := h.witness.judge(h.T, said, *tasks)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Logf("%d tasks in %v, the cell was killed %d times; %d pods, %d instances had more than one, %d runs never had a pod; ends %v; trouble %v",
+		*tasks, time.Since(began).Round(time.Second), h.kills, v.pods, v.again, v.podless, v.ends, h.struck)
+}
+
+func (h *hardship) file(name string, content []byte) string {
+	h.Helper()
+	path := filepath.Join(h.orders.Dir, name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		h.Fatal(err)
+	}
+	return path
+}
+
+// some picks one at random, or nothing.
+func some[T any](list []T) (one T, ok bool) {
+	if len(list) == 0 {
+		return one, false
+	}
+	return list[rand.IntN(len(list))], true
+}
+
+func label(name string, n int) string { return fmt.Sprintf("%s-%d", name, n) }
