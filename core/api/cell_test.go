@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -103,6 +104,19 @@ func (h *oneHost) status(run workload.RunID, state workload.RunState) {
 }
 
 func (h *oneHost) tell(replies ...shard.Reply) { h.engine.Deliver(h.ID(), h.epoch, replies) }
+
+// Rehearse goes by a label of the job.
+func (h *oneHost) Rehearse(_ context.Context, l *driver.Launch) (driver.Rehearsal, error) {
+	switch l.Labels["rehearse"] {
+	case "refuse":
+		return driver.Rehearsal{Refused: "no " + l.Host + " for " + l.Pool}, nil
+	case "warn":
+		return driver.Rehearsal{Warnings: []string{"odd"}}, nil
+	case "late":
+		return driver.Rehearsal{}, fmt.Errorf("ask it: %w", context.DeadlineExceeded)
+	}
+	return driver.Rehearsal{}, driver.ErrNoRehearsal
+}
 
 func (h *oneHost) ReadLog(_ context.Context, run workload.RunID, request driver.LogRequest) (io.ReadCloser, error) {
 	if request.Stream == driver.Stderr {

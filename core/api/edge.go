@@ -227,7 +227,7 @@ func validate(message any) error {
 // clip keeps what comes from outside short.
 func clip(s string, most int) string {
 	if len(s) <= most {
-		return s
+		return strings.ToValidUTF8(s, "")
 	}
 	return strings.ToValidUTF8(s[:most-3], "") + "..."
 }

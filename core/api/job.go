@@ -131,6 +131,7 @@ func (s *jobService) PlanJob(ctx context.Context, request *connect.Request[pacel
 		out.Pending = append(out.Pending, pendingReasonToWire(&plan.Pending[i]))
 	}
 	out.Preemption = preemptionToWire(plan.Preemption, accessOf(ctx).principal)
+	out.Rehearsals = s.rehearse(ctx, plan.Rehearsals)
 	return connect.NewResponse(out), nil
 }
 

@@ -66,6 +66,22 @@ type LogReader interface {
 	ReadLog(ctx context.Context, run workload.RunID, request LogRequest) (io.ReadCloser, error)
 }
 
+// Rehearser is implemented by drivers of clusters that can be asked whether they would take a launch, without taking it.
+type Rehearser interface {
+	// Rehearse asks the cluster about one launch, which may name no host. It may be called at any time, and waits until the cluster has answered or ctx
+	// ends. An error means that the cluster did not say.
+	Rehearse(ctx context.Context, launch *Launch) (Rehearsal, error)
+}
+
+// Rehearsal is what a cluster says of a launch that it was asked about.
+type Rehearsal struct {
+	Refused  string   // why, in the cluster's words; "": it would take it
+	Warnings []string // what it has to say of it all the same
+}
+
+// ErrNoRehearsal is returned for a cluster that cannot be asked whether it would take a launch.
+var ErrNoRehearsal = errors.New("this cluster cannot be asked whether it would take a launch")
+
 // Demander is implemented by drivers of clusters that share their hosts with other schedulers by offers, and hold what they were offered only
 // while somebody wants it.
 type Demander interface {

@@ -107,6 +107,10 @@ func (c *cluster) ReadLog(_ context.Context, run workload.RunID, _ driver.LogReq
 	return io.NopCloser(strings.NewReader("output of " + run.String())), nil
 }
 
+func (c *cluster) Rehearse(_ context.Context, l *driver.Launch) (driver.Rehearsal, error) {
+	return driver.Rehearsal{Refused: "not on " + l.Host}, nil
+}
+
 // handle gives the machine a message and what its driver says to that, and delivers the replies. c.mu is held, so that replies keep
 // their order.
 func (c *cluster) handle(m shard.Message) {

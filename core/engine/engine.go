@@ -67,6 +67,7 @@ type Shard interface {
 	// until it is attached again.
 	Send(ctx context.Context, m shard.Message) error
 	ReadLog(ctx context.Context, run workload.RunID, request driver.LogRequest) (io.ReadCloser, error)
+	Rehearse(ctx context.Context, launch *driver.Launch) (driver.Rehearsal, error)
 }
 
 // Config is what an Engine is made of.
@@ -340,6 +341,31 @@ func (e *Engine) ReadLog(ctx context.Context, from shard.ID, run workload.RunID,
 		return nil, fmt.Errorf("shard %s is not connected", from)
 	}
 	return s.shard.ReadLog(ctx, run, request)
+}
+
+// Rehearsed is what the cluster of a plan's rehearsal said.
+type Rehearsed struct {
+	driver.Rehearsal
+	Err error // it did not say; driver.ErrNoRehearsal: it cannot be asked
+}
+
+// Rehearse asks the clusters of a plan about its launches, all at once, and returns their answers in the same order. Who has not answered when ctx
+// ends has said nothing.
+func (e *Engine) Rehearse(ctx context.Context, list []scheduler.Rehearsal) []Rehearsed {
+	out := make([]Rehearsed, len(list))
+	var group sync.WaitGroup
+	for n := range list {
+		e.mu.RLock()
+		s := e.shards[list[n].Shard]
+		e.mu.RUnlock()
+		if s == nil {
+			out[n].Err = fmt.Errorf("shard %s is not connected", list[n].Shard)
+			continue
+		}
+		group.Go(func() { out[n].Rehearsal, out[n].Err = s.shard.Rehearse(ctx, &list[n].Launch) })
+	}
+	group.Wait()
+	return out
 }
 
 // Backup writes a consistent cut of the store.

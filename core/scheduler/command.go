@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/respool"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
@@ -148,6 +149,18 @@ type Plan struct {
 	Admitted  int             // of Checked that the pool's entitlement would cover, once the job's demand counts
 	// Preemption is set when more instances than Placeable would start because others make room.
 	Preemption *PlanPreemption
+	// Rehearsals are launches that the clusters may be asked about: one of each class in each cluster that it would go to, and if not all of it
+	// found room in those that have hosts for it. At most 16; nobody has been asked.
+	Rehearsals []Rehearsal
+}
+
+// Rehearsal is a launch that a cluster may be asked about, without making it.
+type Rehearsal struct {
+	Shard     shard.ID
+	Cluster   string
+	Instances int // of its class that would be placed in the cluster
+	// Launch is that of the first instance of the class, whose run is of no job. Without room it names no host.
+	Launch driver.Launch
 }
 
 // FieldChange is one difference between the spec that is there and the one planned, by field path.

@@ -139,7 +139,7 @@ func Start(cfg Config, im *Image, epoch uint64, now int64) (*State, []Group, err
 	if epoch <= im.Cell.Epoch {
 		return nil, nil, fmt.Errorf("epoch %d does not follow epoch %d of the last start", epoch, im.Cell.Epoch)
 	}
-	s := New(cfg)
+	s := newState(cfg)
 	names, err := resource.NewNames(im.Cell.Named)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the cell's resource names: %w", err)

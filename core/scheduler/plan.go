@@ -39,6 +39,9 @@ type planWork struct {
 	first   bool                        // in line, when it came to its queue
 	short   *PendingReason              // why it would not admit all; nil: it would
 	trial   *planTrial
+
+	rehearsed []*jobClass // of each of the plan's rehearsals
+	could     []possible  // where classes might find room later
 }
 
 // plannedRoom is room in a shard for a part of a gang that gathers.
@@ -335,6 +338,7 @@ func (s *State) plannedUnit(sh *shardState, p *planWork, parts []placePart, resu
 		if !whole || !s.stayTogether(u, results) {
 			for n := range results {
 				parts[n].noteRefusal(&results[n])
+				p.couldRun(sh, parts[n].class, &results[n].Reasons)
 			}
 			u.noteRoom(sh, results)
 			return parts
@@ -354,6 +358,7 @@ func (s *State) plannedUnit(sh *shardState, p *planWork, parts []placePart, resu
 		}
 		part.instances, part.want = make([]uint32, left), left
 		part.noteRefusal(&results[n])
+		p.couldRun(sh, part.class, &results[n].Reasons)
 		if u.gang == nil {
 			p.probe.note(&results[n], part.class)
 		}
@@ -379,6 +384,7 @@ func (s *State) bookPlanned(sh *shardState, p *planWork, part *placePart, list [
 		p.sure[part.class]--
 	}
 	p.booked[sh] = append(p.booked[sh], booked)
+	s.rehearse(p, sh, part.class, &list[0], len(list))
 	for _, a := range list {
 		p.plan.Placeable++
 		if h := s.hosts[a.Host]; h != nil && (len(p.plan.Hosts) < MaxPlanHosts || p.plan.Hosts[h.Name] > 0) {
@@ -527,6 +533,7 @@ func (s *State) planDone(p *planWork) {
 	if p.short != nil {
 		p.plan.Pending = append(p.plan.Pending, *p.short)
 	}
+	s.rehearseLost(p)
 	s.external(Reply{Answer: Answer{Token: p.token, Plan: p.plan}})
 }
 

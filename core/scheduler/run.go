@@ -270,19 +270,24 @@ func (s *State) jobMayEnd(j *job) {
 // launch is what the cluster is told to run.
 func (s *State) launch(j *job, i uint32) driver.Launch {
 	t := &j.tasks[i]
+	o := j.override(i)
+	l := s.launchOf(j, i, o, t.ports())
+	l.Run = j.runID(i)
+	l.Devices, l.DeviceMilli = devicesOf(t.devices, &j.classOf(i).class.Needs)
+	l.Env = j.environment(s, i, o)
+	return l
+}
+
+// launchOf is what an instance's launch has from its job.
+func (s *State) launchOf(j *job, i uint32, o *workload.Override, ports []uint16) driver.Launch {
 	tmpl := &j.spec.Template
 	l := driver.Launch{
-		Run: j.runID(i), Pool: s.pools.Path(j.spec.Pool), Command: tmpl.Command, Labels: tmpl.Labels, Health: tmpl.Health, KillGrace: tmpl.KillGrace,
-		Simulation: tmpl.Simulation, Execution: tmpl.Execution, Revocable: j.spec.Revocable,
+		Pool: s.pools.Path(j.spec.Pool), Command: tmpl.Command, Labels: tmpl.Labels, Health: tmpl.Health, KillGrace: tmpl.KillGrace,
+		Simulation: tmpl.Simulation, Execution: tmpl.Execution, Revocable: j.spec.Revocable, Needs: s.namedNeeds(j.classOf(i)),
 	}
-	c := j.classOf(i)
-	l.Needs = s.namedNeeds(c)
-	l.Devices, l.DeviceMilli = devicesOf(t.devices, &c.class.Needs)
-	for n, p := range t.ports() {
+	for n, p := range ports {
 		l.Ports = append(l.Ports, driver.AssignedPort{Name: tmpl.Ports[n].Name, Number: p})
 	}
-	o := j.override(i)
-	l.Env = j.environment(s, i, o)
 	if o != nil {
 		if len(o.Command) > 0 {
 			l.Command = o.Command

@@ -38,6 +38,8 @@ const (
 	MaxWaitHeads = 10
 	// MaxGang bounds the members of one gang: they are placed in one request.
 	MaxGang = shard.MaxBatch
+	// maxRehearsals bounds the launches of a plan that clusters are asked about.
+	maxRehearsals = 16
 	// ChangesKept is how many groups the event log holds; a watcher further behind has to list again.
 	ChangesKept = 1 << 16
 
@@ -357,8 +359,8 @@ type shardState struct {
 	releases []shard.Lease
 }
 
-// New returns an empty cell with its root and default pools still to be made by Start.
-func New(cfg Config) *State {
+// newState returns an empty cell with its root and default pools still to be made by Start.
+func newState(cfg Config) *State {
 	cfg = cfg.WithDefaults()
 	return &State{
 		cfg:         cfg,

@@ -24,6 +24,7 @@ var (
 	_ driver.Reconciler = (*Driver)(nil)
 	_ driver.LogReader  = (*Driver)(nil)
 	_ driver.Describer  = (*Driver)(nil)
+	_ driver.Rehearser  = (*Driver)(nil)
 )
 
 // Driver is one cluster's connection.

@@ -18,7 +18,7 @@ func perPool(create bool) func(*kubernetes.Config) {
 
 // A namespace that is missing is named, with how to mend it.
 func TestMissingNamespace(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.start(perPool(false))
 		w.launch(0, 1, nil)
 		w.pass(time.Second)
@@ -36,7 +36,7 @@ func TestMissingNamespace(t *testing.T) {
 
 // A namespace that is missing is created where that is allowed, once for all the pods that wait for it, and not in spite of the API server.
 func TestNamespacesAreCreated(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inWorld(t, func(t *testing.T, w *world) {
 		w.start(perPool(true))
 		w.launch(0, 20, nil)
 		w.launch(20, 21, func(l *driver.Launch) { l.Pool = "/eng/Batch" })

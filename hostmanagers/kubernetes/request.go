@@ -123,9 +123,8 @@ func missingNamespace(err error) bool {
 
 // makeNamespace makes a namespace that a pod misses, if that is allowed. An error that is not transient is the user's to mend.
 func (d *Driver) makeNamespace(ctx context.Context, name string) error {
-	mend := "create it (kubectl create namespace " + name + ")"
 	if !d.cfg.CreateNamespaces {
-		return &unmendable{fmt.Errorf("the cluster has no namespace %q: %s, or allow in the cluster's settings that missing namespaces are created", name, mend)}
+		return d.noNamespace(name)
 	}
 	err := d.attempt(ctx, func(ctx context.Context) error {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
@@ -139,7 +138,11 @@ func (d *Driver) makeNamespace(ctx context.Context, name string) error {
 	case transient(err):
 		return err
 	}
-	return &unmendable{fmt.Errorf("the cluster has no namespace %q, and it cannot be created: %s, or let the server's account create namespaces: %w", name, mend, err)}
+	return &unmendable{fmt.Errorf("the cluster has no namespace %q, and it cannot be created: create it (kubectl create namespace %s), or let the server's account create namespaces: %w", name, name, err)}
+}
+
+func (d *Driver) noNamespace(name string) error {
+	return &unmendable{fmt.Errorf("the cluster has no namespace %q: create it (kubectl create namespace %s), or allow in the cluster's settings that missing namespaces are created", name, name)}
 }
 
 // unmendable is an error that making the request again does not mend.

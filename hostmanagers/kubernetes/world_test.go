@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/paceline-sched/paceline/core/driver"
@@ -42,7 +43,7 @@ type world struct {
 }
 
 // inWorld runs a test in a bubble.
-func inWorld(t *testing.T, test func(w *world)) {
+func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -55,7 +56,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 			w.cut()
 			w.served.Wait()
 		}()
-		test(w)
+		test(t, w)
 	})
 }
 
@@ -336,4 +337,11 @@ func (r *recorder) count(from, to int, state workload.RunState) (n int) {
 		}
 	}
 	return n
+}
+
+func (w *world) createNamespace(name string) (err error) {
+	w.emulator.Do(func(c *cluster.Cluster) {
+		_, err = c.Create(cluster.Namespaces, "", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, false)
+	})
+	return err
 }

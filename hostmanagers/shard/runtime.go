@@ -7,7 +7,7 @@
 // the driver's calls one after the other, so that a run's Launch comes before its Kill; the deliverer hands replies to the core. The loop
 // never blocks on either of them, nor do they on each other, so a slow driver and a slow core can hold up their own work only:
 // when the core lags, the driver's news wait in the driver; when the driver lags, Send blocks.
-// Send, ReadLog and Capabilities may be called from any goroutine.
+// Send, ReadLog, Rehearse and Capabilities may be called from any goroutine.
 package shard
 
 import (
@@ -171,6 +171,18 @@ func (r *Runtime) ReadLog(ctx context.Context, run workload.RunID, request drive
 		return nil, fmt.Errorf("reading the output of run %s: shard %s is not connected to its cluster; try again later", run, r.ID())
 	}
 	return reader.ReadLog(ctx, run, request)
+}
+
+// Rehearse asks the driver about a launch, see driver.Rehearser.
+func (r *Runtime) Rehearse(ctx context.Context, launch *driver.Launch) (driver.Rehearsal, error) {
+	rehearser, ok := r.config.Driver.(driver.Rehearser)
+	if !ok {
+		return driver.Rehearsal{}, driver.ErrNoRehearsal
+	}
+	if !r.connected.Load() {
+		return driver.Rehearsal{}, fmt.Errorf("shard %s is not connected to its cluster", r.ID())
+	}
+	return rehearser.Rehearse(ctx, launch)
 }
 
 // deliver hands replies to the core until ctx ends.

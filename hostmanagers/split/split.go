@@ -205,6 +205,15 @@ func (p *part) Demand(waiting bool) {
 	}
 }
 
+// Rehearse implements driver.Rehearser.
+func (p *part) Rehearse(ctx context.Context, launch *driver.Launch) (driver.Rehearsal, error) {
+	rehearser, ok := p.splitter.config.Driver.(driver.Rehearser)
+	if !ok {
+		return driver.Rehearsal{}, driver.ErrNoRehearsal
+	}
+	return rehearser.Rehearse(ctx, launch)
+}
+
 // logPart is a part of a cluster that keeps the output of its runs.
 type logPart struct{ *part }
 

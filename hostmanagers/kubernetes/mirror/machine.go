@@ -188,6 +188,14 @@ func (m *Machine) drop(n *node) {
 	}
 }
 
+// GPU is the resource that the GPUs of a node are; "": it has none.
+func (m *Machine) GPU(node string) string {
+	if n := m.nodes[node]; n != nil {
+		return n.GPUName
+	}
+	return ""
+}
+
 // Connected takes in that the API server is in contact. The inventory is told once nodes and pods are known.
 func (m *Machine) Connected(now int64, out *Output) {
 	m.begin(now, out)

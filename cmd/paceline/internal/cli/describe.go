@@ -387,8 +387,31 @@ func (a *app) describePlan(spec *pacelinev1.JobSpec, plan *pacelinev1.PlanJobRes
 		}
 	}
 	a.describeVictims(plan.GetPreemption())
+	a.describeRehearsals(plan.GetRehearsals())
 	for _, warning := range plan.GetWarnings() {
 		a.say("  warning: %s", warning)
+	}
+}
+
+// describeRehearsals says what clusters would do with a planned job.
+func (a *app) describeRehearsals(list []*pacelinev1.PlanRehearsal) {
+	several := slices.ContainsFunc(list, func(r *pacelinev1.PlanRehearsal) bool { return r.GetInstance() != list[0].GetInstance() })
+	for _, r := range list {
+		what := ""
+		if several {
+			what = fmt.Sprintf("instance %d and what is like it: ", r.GetInstance())
+		}
+		switch r.GetVerdict() {
+		case pacelinev1.RehearsalVerdict_REHEARSAL_VERDICT_ADMITTED:
+			a.say("  %sadmitted by cluster %s", what, r.GetCluster())
+		case pacelinev1.RehearsalVerdict_REHEARSAL_VERDICT_REFUSED:
+			a.say("  %srefused by cluster %s: %s", what, r.GetCluster(), r.GetMessage())
+		default:
+			a.say("  %scluster %s does not say whether it would take it: %s", what, r.GetCluster(), r.GetMessage())
+		}
+		for _, w := range r.GetWarnings() {
+			a.say("    it warns: %s", w)
+		}
 	}
 }
 

@@ -227,6 +227,11 @@ func (c *fakeJobs) PlanJob(_ context.Context, r *connect.Request[pacelinev1.Plan
 				Instances: 1, Runs: 12, Message: "1 instance would start once 12 runs of others made room",
 				Victims: []*pacelinev1.PlanVictim{{Job: "j1", Name: "lent", Pool: "/batch", Instance: 4, Host: "host-1", Why: "pool /batch would be 50 % over its entitlement"}},
 			},
+			Rehearsals: []*pacelinev1.PlanRehearsal{
+				{Cluster: "kube-1", Instances: 2, Verdict: pacelinev1.RehearsalVerdict_REHEARSAL_VERDICT_ADMITTED, Warnings: []string{"old field"}},
+				{Cluster: "kube-2", Verdict: pacelinev1.RehearsalVerdict_REHEARSAL_VERDICT_REFUSED, Message: "exceeded quota: small"},
+				{Cluster: "kube-3", Verdict: pacelinev1.RehearsalVerdict_REHEARSAL_VERDICT_UNKNOWN, Message: "it did not answer within 5s"},
+			},
 		}), nil
 	case proto.Equal(j.spec, spec):
 		return connect.NewResponse(&pacelinev1.PlanJobResponse{Change: pacelinev1.PlanChange_PLAN_CHANGE_NONE}), nil

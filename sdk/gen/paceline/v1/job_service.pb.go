@@ -79,6 +79,62 @@ func (PlanChange) EnumDescriptor() ([]byte, []int) {
 	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{0}
 }
 
+// RehearsalVerdict is what a cluster says of an instance.
+type RehearsalVerdict int32
+
+const (
+	RehearsalVerdict_REHEARSAL_VERDICT_UNSPECIFIED RehearsalVerdict = 0
+	// It would take it.
+	RehearsalVerdict_REHEARSAL_VERDICT_ADMITTED RehearsalVerdict = 1
+	// It would refuse it.
+	RehearsalVerdict_REHEARSAL_VERDICT_REFUSED RehearsalVerdict = 2
+	// It did not say.
+	RehearsalVerdict_REHEARSAL_VERDICT_UNKNOWN RehearsalVerdict = 3
+)
+
+// Enum value maps for RehearsalVerdict.
+var (
+	RehearsalVerdict_name = map[int32]string{
+		0: "REHEARSAL_VERDICT_UNSPECIFIED",
+		1: "REHEARSAL_VERDICT_ADMITTED",
+		2: "REHEARSAL_VERDICT_REFUSED",
+		3: "REHEARSAL_VERDICT_UNKNOWN",
+	}
+	RehearsalVerdict_value = map[string]int32{
+		"REHEARSAL_VERDICT_UNSPECIFIED": 0,
+		"REHEARSAL_VERDICT_ADMITTED":    1,
+		"REHEARSAL_VERDICT_REFUSED":     2,
+		"REHEARSAL_VERDICT_UNKNOWN":     3,
+	}
+)
+
+func (x RehearsalVerdict) Enum() *RehearsalVerdict {
+	p := new(RehearsalVerdict)
+	*p = x
+	return p
+}
+
+func (x RehearsalVerdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RehearsalVerdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_paceline_v1_job_service_proto_enumTypes[1].Descriptor()
+}
+
+func (RehearsalVerdict) Type() protoreflect.EnumType {
+	return &file_paceline_v1_job_service_proto_enumTypes[1]
+}
+
+func (x RehearsalVerdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RehearsalVerdict.Descriptor instead.
+func (RehearsalVerdict) EnumDescriptor() ([]byte, []int) {
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{1}
+}
+
 // CreateJobRequest asks for a job.
 type CreateJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -277,7 +333,10 @@ type PlanJobResponse struct {
 	// What rules would change of the spec before it is compared and placed.
 	RuleChanges []*RuleChange `protobuf:"bytes,80,rep,name=rule_changes,json=ruleChanges,proto3" json:"rule_changes,omitempty"`
 	// Who would make room for instances that found none. Absent: nobody would.
-	Preemption    *PlanPreemption `protobuf:"bytes,60,opt,name=preemption,proto3" json:"preemption,omitempty"`
+	Preemption *PlanPreemption `protobuf:"bytes,60,opt,name=preemption,proto3" json:"preemption,omitempty"`
+	// What the clusters to which it would go say of it, for one instance of each group that needs the same: those that can be asked, and where some found
+	// no room also those that have hosts for them. At most 16; none for a daemon.
+	Rehearsals    []*PlanRehearsal `protobuf:"bytes,90,rep,name=rehearsals,proto3" json:"rehearsals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -382,6 +441,104 @@ func (x *PlanJobResponse) GetPreemption() *PlanPreemption {
 	return nil
 }
 
+func (x *PlanJobResponse) GetRehearsals() []*PlanRehearsal {
+	if x != nil {
+		return x.Rehearsals
+	}
+	return nil
+}
+
+// PlanRehearsal is what one cluster says of an instance of a planned job, which it was asked to go through without starting it.
+type PlanRehearsal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the cluster.
+	Cluster string `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	// The instance it was asked about.
+	Instance uint32 `protobuf:"varint,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	// How many that need the same would be placed there. 0: there is no room for any now.
+	Instances uint32 `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
+	// What it says.
+	Verdict RehearsalVerdict `protobuf:"varint,4,opt,name=verdict,proto3,enum=paceline.v1.RehearsalVerdict" json:"verdict,omitempty"`
+	// Why it would refuse the instance, or did not say, in its words.
+	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// What else it says of the instance.
+	Warnings      []string `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanRehearsal) Reset() {
+	*x = PlanRehearsal{}
+	mi := &file_paceline_v1_job_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanRehearsal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanRehearsal) ProtoMessage() {}
+
+func (x *PlanRehearsal) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_job_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanRehearsal.ProtoReflect.Descriptor instead.
+func (*PlanRehearsal) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PlanRehearsal) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *PlanRehearsal) GetInstance() uint32 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
+func (x *PlanRehearsal) GetInstances() uint32 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *PlanRehearsal) GetVerdict() RehearsalVerdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return RehearsalVerdict_REHEARSAL_VERDICT_UNSPECIFIED
+}
+
+func (x *PlanRehearsal) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *PlanRehearsal) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 // PlanPreemption is what others would have to give up for a planned job, if nothing changed until then.
 type PlanPreemption struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -401,7 +558,7 @@ type PlanPreemption struct {
 
 func (x *PlanPreemption) Reset() {
 	*x = PlanPreemption{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[4]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -413,7 +570,7 @@ func (x *PlanPreemption) String() string {
 func (*PlanPreemption) ProtoMessage() {}
 
 func (x *PlanPreemption) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[4]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -426,7 +583,7 @@ func (x *PlanPreemption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanPreemption.ProtoReflect.Descriptor instead.
 func (*PlanPreemption) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{4}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PlanPreemption) GetInstances() uint32 {
@@ -485,7 +642,7 @@ type PlanVictim struct {
 
 func (x *PlanVictim) Reset() {
 	*x = PlanVictim{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[5]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +654,7 @@ func (x *PlanVictim) String() string {
 func (*PlanVictim) ProtoMessage() {}
 
 func (x *PlanVictim) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[5]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +667,7 @@ func (x *PlanVictim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanVictim.ProtoReflect.Descriptor instead.
 func (*PlanVictim) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{5}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PlanVictim) GetJob() string {
@@ -570,7 +727,7 @@ type FieldChange struct {
 
 func (x *FieldChange) Reset() {
 	*x = FieldChange{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[6]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +739,7 @@ func (x *FieldChange) String() string {
 func (*FieldChange) ProtoMessage() {}
 
 func (x *FieldChange) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[6]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +752,7 @@ func (x *FieldChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldChange.ProtoReflect.Descriptor instead.
 func (*FieldChange) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{6}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *FieldChange) GetField() string {
@@ -630,7 +787,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[7]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +799,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[7]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +812,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{7}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetJobRequest) GetJob() string {
@@ -676,7 +833,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[8]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +845,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[8]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +858,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{8}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetJobResponse) GetJob() *Job {
@@ -736,7 +893,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[9]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +905,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[9]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +918,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{9}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListJobsRequest) GetPool() string {
@@ -835,7 +992,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[10]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +1004,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[10]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +1017,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{10}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListJobsResponse) GetJobs() []*JobSummary {
@@ -897,7 +1054,7 @@ type StopJobRequest struct {
 
 func (x *StopJobRequest) Reset() {
 	*x = StopJobRequest{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[11]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +1066,7 @@ func (x *StopJobRequest) String() string {
 func (*StopJobRequest) ProtoMessage() {}
 
 func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[11]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +1079,7 @@ func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobRequest.ProtoReflect.Descriptor instead.
 func (*StopJobRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{11}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StopJobRequest) GetJob() string {
@@ -950,7 +1107,7 @@ type StopJobResponse struct {
 
 func (x *StopJobResponse) Reset() {
 	*x = StopJobResponse{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[12]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1119,7 @@ func (x *StopJobResponse) String() string {
 func (*StopJobResponse) ProtoMessage() {}
 
 func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[12]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1132,7 @@ func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobResponse.ProtoReflect.Descriptor instead.
 func (*StopJobResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{12}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StopJobResponse) GetJob() *JobSummary {
@@ -1006,7 +1163,7 @@ type RestartJobRequest struct {
 
 func (x *RestartJobRequest) Reset() {
 	*x = RestartJobRequest{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[13]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1018,7 +1175,7 @@ func (x *RestartJobRequest) String() string {
 func (*RestartJobRequest) ProtoMessage() {}
 
 func (x *RestartJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[13]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1031,7 +1188,7 @@ func (x *RestartJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartJobRequest.ProtoReflect.Descriptor instead.
 func (*RestartJobRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{13}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RestartJobRequest) GetJob() string {
@@ -1087,7 +1244,7 @@ type RestartJobResponse struct {
 
 func (x *RestartJobResponse) Reset() {
 	*x = RestartJobResponse{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[14]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1256,7 @@ func (x *RestartJobResponse) String() string {
 func (*RestartJobResponse) ProtoMessage() {}
 
 func (x *RestartJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[14]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1269,7 @@ func (x *RestartJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartJobResponse.ProtoReflect.Descriptor instead.
 func (*RestartJobResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{14}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RestartJobResponse) GetJob() *JobSummary {
@@ -1137,7 +1294,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[15]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1306,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[15]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1319,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{15}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteJobRequest) GetJob() string {
@@ -1197,7 +1354,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[16]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1209,7 +1366,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[16]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1222,7 +1379,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{16}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteJobResponse) GetJob() *JobSummary {
@@ -1243,7 +1400,7 @@ type ExplainJobRequest struct {
 
 func (x *ExplainJobRequest) Reset() {
 	*x = ExplainJobRequest{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[17]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1412,7 @@ func (x *ExplainJobRequest) String() string {
 func (*ExplainJobRequest) ProtoMessage() {}
 
 func (x *ExplainJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[17]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1425,7 @@ func (x *ExplainJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainJobRequest.ProtoReflect.Descriptor instead.
 func (*ExplainJobRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{17}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExplainJobRequest) GetJob() string {
@@ -1289,7 +1446,7 @@ type ExplainJobResponse struct {
 
 func (x *ExplainJobResponse) Reset() {
 	*x = ExplainJobResponse{}
-	mi := &file_paceline_v1_job_service_proto_msgTypes[18]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1301,7 +1458,7 @@ func (x *ExplainJobResponse) String() string {
 func (*ExplainJobResponse) ProtoMessage() {}
 
 func (x *ExplainJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_job_service_proto_msgTypes[18]
+	mi := &file_paceline_v1_job_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1471,7 @@ func (x *ExplainJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainJobResponse.ProtoReflect.Descriptor instead.
 func (*ExplainJobResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{18}
+	return file_paceline_v1_job_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExplainJobResponse) GetExplanation() *Explanation {
@@ -1338,7 +1495,7 @@ const file_paceline_v1_job_service_proto_rawDesc = "" +
 	"\bwarnings\x18\x03 \x03(\tR\bwarnings\x12:\n" +
 	"\frule_changes\x18P \x03(\v2\x17.paceline.v1.RuleChangeR\vruleChanges\"B\n" +
 	"\x0ePlanJobRequest\x120\n" +
-	"\x04spec\x18\x01 \x01(\v2\x14.paceline.v1.JobSpecB\x06\xbaH\x03\xc8\x01\x01R\x04spec\"\x86\x04\n" +
+	"\x04spec\x18\x01 \x01(\v2\x14.paceline.v1.JobSpecB\x06\xbaH\x03\xc8\x01\x01R\x04spec\"\xc2\x04\n" +
 	"\x0fPlanJobResponse\x12/\n" +
 	"\x06change\x18\x01 \x01(\x0e2\x17.paceline.v1.PlanChangeR\x06change\x120\n" +
 	"\x06fields\x18\x02 \x03(\v2\x18.paceline.v1.FieldChangeR\x06fields\x12\x18\n" +
@@ -1351,11 +1508,21 @@ const file_paceline_v1_job_service_proto_rawDesc = "" +
 	"\frule_changes\x18P \x03(\v2\x17.paceline.v1.RuleChangeR\vruleChanges\x12;\n" +
 	"\n" +
 	"preemption\x18< \x01(\v2\x1b.paceline.v1.PlanPreemptionR\n" +
-	"preemption\x1a8\n" +
+	"preemption\x12:\n" +
+	"\n" +
+	"rehearsals\x18Z \x03(\v2\x1a.paceline.v1.PlanRehearsalR\n" +
+	"rehearsals\x1a8\n" +
 	"\n" +
 	"HostsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xbe\x01\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xd2\x01\n" +
+	"\rPlanRehearsal\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
+	"\binstance\x18\x02 \x01(\rR\binstance\x12\x1c\n" +
+	"\tinstances\x18\x03 \x01(\rR\tinstances\x127\n" +
+	"\averdict\x18\x04 \x01(\x0e2\x1d.paceline.v1.RehearsalVerdictR\averdict\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x1a\n" +
+	"\bwarnings\x18\x06 \x03(\tR\bwarnings\"\xbe\x01\n" +
 	"\x0ePlanPreemption\x12\x1c\n" +
 	"\tinstances\x18\x01 \x01(\rR\tinstances\x12\x12\n" +
 	"\x04runs\x18\x02 \x01(\rR\x04runs\x121\n" +
@@ -1432,7 +1599,12 @@ const file_paceline_v1_job_service_proto_rawDesc = "" +
 	"\x17PLAN_CHANGE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10PLAN_CHANGE_NONE\x10\x01\x12\x16\n" +
 	"\x12PLAN_CHANGE_CREATE\x10\x02\x12\x16\n" +
-	"\x12PLAN_CHANGE_UPDATE\x10\x032\xf3\x04\n" +
+	"\x12PLAN_CHANGE_UPDATE\x10\x03*\x93\x01\n" +
+	"\x10RehearsalVerdict\x12!\n" +
+	"\x1dREHEARSAL_VERDICT_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aREHEARSAL_VERDICT_ADMITTED\x10\x01\x12\x1d\n" +
+	"\x19REHEARSAL_VERDICT_REFUSED\x10\x02\x12\x1d\n" +
+	"\x19REHEARSAL_VERDICT_UNKNOWN\x10\x032\xf3\x04\n" +
 	"\n" +
 	"JobService\x12J\n" +
 	"\tCreateJob\x12\x1d.paceline.v1.CreateJobRequest\x1a\x1e.paceline.v1.CreateJobResponse\x12I\n" +
@@ -1458,85 +1630,89 @@ func file_paceline_v1_job_service_proto_rawDescGZIP() []byte {
 	return file_paceline_v1_job_service_proto_rawDescData
 }
 
-var file_paceline_v1_job_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_paceline_v1_job_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_paceline_v1_job_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_paceline_v1_job_service_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_paceline_v1_job_service_proto_goTypes = []any{
 	(PlanChange)(0),             // 0: paceline.v1.PlanChange
-	(*CreateJobRequest)(nil),    // 1: paceline.v1.CreateJobRequest
-	(*CreateJobResponse)(nil),   // 2: paceline.v1.CreateJobResponse
-	(*PlanJobRequest)(nil),      // 3: paceline.v1.PlanJobRequest
-	(*PlanJobResponse)(nil),     // 4: paceline.v1.PlanJobResponse
-	(*PlanPreemption)(nil),      // 5: paceline.v1.PlanPreemption
-	(*PlanVictim)(nil),          // 6: paceline.v1.PlanVictim
-	(*FieldChange)(nil),         // 7: paceline.v1.FieldChange
-	(*GetJobRequest)(nil),       // 8: paceline.v1.GetJobRequest
-	(*GetJobResponse)(nil),      // 9: paceline.v1.GetJobResponse
-	(*ListJobsRequest)(nil),     // 10: paceline.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),    // 11: paceline.v1.ListJobsResponse
-	(*StopJobRequest)(nil),      // 12: paceline.v1.StopJobRequest
-	(*StopJobResponse)(nil),     // 13: paceline.v1.StopJobResponse
-	(*RestartJobRequest)(nil),   // 14: paceline.v1.RestartJobRequest
-	(*RestartJobResponse)(nil),  // 15: paceline.v1.RestartJobResponse
-	(*DeleteJobRequest)(nil),    // 16: paceline.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),   // 17: paceline.v1.DeleteJobResponse
-	(*ExplainJobRequest)(nil),   // 18: paceline.v1.ExplainJobRequest
-	(*ExplainJobResponse)(nil),  // 19: paceline.v1.ExplainJobResponse
-	nil,                         // 20: paceline.v1.PlanJobResponse.HostsEntry
-	nil,                         // 21: paceline.v1.ListJobsRequest.LabelsEntry
-	(*JobSpec)(nil),             // 22: paceline.v1.JobSpec
-	(*JobSummary)(nil),          // 23: paceline.v1.JobSummary
-	(*RuleChange)(nil),          // 24: paceline.v1.RuleChange
-	(*Pending)(nil),             // 25: paceline.v1.Pending
-	(*durationpb.Duration)(nil), // 26: google.protobuf.Duration
-	(*Job)(nil),                 // 27: paceline.v1.Job
-	(JobState)(0),               // 28: paceline.v1.JobState
-	(JobKind)(0),                // 29: paceline.v1.JobKind
-	(*Explanation)(nil),         // 30: paceline.v1.Explanation
+	(RehearsalVerdict)(0),       // 1: paceline.v1.RehearsalVerdict
+	(*CreateJobRequest)(nil),    // 2: paceline.v1.CreateJobRequest
+	(*CreateJobResponse)(nil),   // 3: paceline.v1.CreateJobResponse
+	(*PlanJobRequest)(nil),      // 4: paceline.v1.PlanJobRequest
+	(*PlanJobResponse)(nil),     // 5: paceline.v1.PlanJobResponse
+	(*PlanRehearsal)(nil),       // 6: paceline.v1.PlanRehearsal
+	(*PlanPreemption)(nil),      // 7: paceline.v1.PlanPreemption
+	(*PlanVictim)(nil),          // 8: paceline.v1.PlanVictim
+	(*FieldChange)(nil),         // 9: paceline.v1.FieldChange
+	(*GetJobRequest)(nil),       // 10: paceline.v1.GetJobRequest
+	(*GetJobResponse)(nil),      // 11: paceline.v1.GetJobResponse
+	(*ListJobsRequest)(nil),     // 12: paceline.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),    // 13: paceline.v1.ListJobsResponse
+	(*StopJobRequest)(nil),      // 14: paceline.v1.StopJobRequest
+	(*StopJobResponse)(nil),     // 15: paceline.v1.StopJobResponse
+	(*RestartJobRequest)(nil),   // 16: paceline.v1.RestartJobRequest
+	(*RestartJobResponse)(nil),  // 17: paceline.v1.RestartJobResponse
+	(*DeleteJobRequest)(nil),    // 18: paceline.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),   // 19: paceline.v1.DeleteJobResponse
+	(*ExplainJobRequest)(nil),   // 20: paceline.v1.ExplainJobRequest
+	(*ExplainJobResponse)(nil),  // 21: paceline.v1.ExplainJobResponse
+	nil,                         // 22: paceline.v1.PlanJobResponse.HostsEntry
+	nil,                         // 23: paceline.v1.ListJobsRequest.LabelsEntry
+	(*JobSpec)(nil),             // 24: paceline.v1.JobSpec
+	(*JobSummary)(nil),          // 25: paceline.v1.JobSummary
+	(*RuleChange)(nil),          // 26: paceline.v1.RuleChange
+	(*Pending)(nil),             // 27: paceline.v1.Pending
+	(*durationpb.Duration)(nil), // 28: google.protobuf.Duration
+	(*Job)(nil),                 // 29: paceline.v1.Job
+	(JobState)(0),               // 30: paceline.v1.JobState
+	(JobKind)(0),                // 31: paceline.v1.JobKind
+	(*Explanation)(nil),         // 32: paceline.v1.Explanation
 }
 var file_paceline_v1_job_service_proto_depIdxs = []int32{
-	22, // 0: paceline.v1.CreateJobRequest.spec:type_name -> paceline.v1.JobSpec
-	23, // 1: paceline.v1.CreateJobResponse.job:type_name -> paceline.v1.JobSummary
-	24, // 2: paceline.v1.CreateJobResponse.rule_changes:type_name -> paceline.v1.RuleChange
-	22, // 3: paceline.v1.PlanJobRequest.spec:type_name -> paceline.v1.JobSpec
+	24, // 0: paceline.v1.CreateJobRequest.spec:type_name -> paceline.v1.JobSpec
+	25, // 1: paceline.v1.CreateJobResponse.job:type_name -> paceline.v1.JobSummary
+	26, // 2: paceline.v1.CreateJobResponse.rule_changes:type_name -> paceline.v1.RuleChange
+	24, // 3: paceline.v1.PlanJobRequest.spec:type_name -> paceline.v1.JobSpec
 	0,  // 4: paceline.v1.PlanJobResponse.change:type_name -> paceline.v1.PlanChange
-	7,  // 5: paceline.v1.PlanJobResponse.fields:type_name -> paceline.v1.FieldChange
-	20, // 6: paceline.v1.PlanJobResponse.hosts:type_name -> paceline.v1.PlanJobResponse.HostsEntry
-	25, // 7: paceline.v1.PlanJobResponse.pending:type_name -> paceline.v1.Pending
-	24, // 8: paceline.v1.PlanJobResponse.rule_changes:type_name -> paceline.v1.RuleChange
-	5,  // 9: paceline.v1.PlanJobResponse.preemption:type_name -> paceline.v1.PlanPreemption
-	6,  // 10: paceline.v1.PlanPreemption.victims:type_name -> paceline.v1.PlanVictim
-	26, // 11: paceline.v1.PlanPreemption.wait:type_name -> google.protobuf.Duration
-	27, // 12: paceline.v1.GetJobResponse.job:type_name -> paceline.v1.Job
-	28, // 13: paceline.v1.ListJobsRequest.states:type_name -> paceline.v1.JobState
-	29, // 14: paceline.v1.ListJobsRequest.kinds:type_name -> paceline.v1.JobKind
-	21, // 15: paceline.v1.ListJobsRequest.labels:type_name -> paceline.v1.ListJobsRequest.LabelsEntry
-	23, // 16: paceline.v1.ListJobsResponse.jobs:type_name -> paceline.v1.JobSummary
-	23, // 17: paceline.v1.StopJobResponse.job:type_name -> paceline.v1.JobSummary
-	26, // 18: paceline.v1.RestartJobRequest.kill_grace:type_name -> google.protobuf.Duration
-	23, // 19: paceline.v1.RestartJobResponse.job:type_name -> paceline.v1.JobSummary
-	23, // 20: paceline.v1.DeleteJobResponse.job:type_name -> paceline.v1.JobSummary
-	30, // 21: paceline.v1.ExplainJobResponse.explanation:type_name -> paceline.v1.Explanation
-	1,  // 22: paceline.v1.JobService.CreateJob:input_type -> paceline.v1.CreateJobRequest
-	3,  // 23: paceline.v1.JobService.PlanJob:input_type -> paceline.v1.PlanJobRequest
-	8,  // 24: paceline.v1.JobService.GetJob:input_type -> paceline.v1.GetJobRequest
-	10, // 25: paceline.v1.JobService.ListJobs:input_type -> paceline.v1.ListJobsRequest
-	12, // 26: paceline.v1.JobService.StopJob:input_type -> paceline.v1.StopJobRequest
-	14, // 27: paceline.v1.JobService.RestartJob:input_type -> paceline.v1.RestartJobRequest
-	16, // 28: paceline.v1.JobService.DeleteJob:input_type -> paceline.v1.DeleteJobRequest
-	18, // 29: paceline.v1.JobService.ExplainJob:input_type -> paceline.v1.ExplainJobRequest
-	2,  // 30: paceline.v1.JobService.CreateJob:output_type -> paceline.v1.CreateJobResponse
-	4,  // 31: paceline.v1.JobService.PlanJob:output_type -> paceline.v1.PlanJobResponse
-	9,  // 32: paceline.v1.JobService.GetJob:output_type -> paceline.v1.GetJobResponse
-	11, // 33: paceline.v1.JobService.ListJobs:output_type -> paceline.v1.ListJobsResponse
-	13, // 34: paceline.v1.JobService.StopJob:output_type -> paceline.v1.StopJobResponse
-	15, // 35: paceline.v1.JobService.RestartJob:output_type -> paceline.v1.RestartJobResponse
-	17, // 36: paceline.v1.JobService.DeleteJob:output_type -> paceline.v1.DeleteJobResponse
-	19, // 37: paceline.v1.JobService.ExplainJob:output_type -> paceline.v1.ExplainJobResponse
-	30, // [30:38] is the sub-list for method output_type
-	22, // [22:30] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	9,  // 5: paceline.v1.PlanJobResponse.fields:type_name -> paceline.v1.FieldChange
+	22, // 6: paceline.v1.PlanJobResponse.hosts:type_name -> paceline.v1.PlanJobResponse.HostsEntry
+	27, // 7: paceline.v1.PlanJobResponse.pending:type_name -> paceline.v1.Pending
+	26, // 8: paceline.v1.PlanJobResponse.rule_changes:type_name -> paceline.v1.RuleChange
+	7,  // 9: paceline.v1.PlanJobResponse.preemption:type_name -> paceline.v1.PlanPreemption
+	6,  // 10: paceline.v1.PlanJobResponse.rehearsals:type_name -> paceline.v1.PlanRehearsal
+	1,  // 11: paceline.v1.PlanRehearsal.verdict:type_name -> paceline.v1.RehearsalVerdict
+	8,  // 12: paceline.v1.PlanPreemption.victims:type_name -> paceline.v1.PlanVictim
+	28, // 13: paceline.v1.PlanPreemption.wait:type_name -> google.protobuf.Duration
+	29, // 14: paceline.v1.GetJobResponse.job:type_name -> paceline.v1.Job
+	30, // 15: paceline.v1.ListJobsRequest.states:type_name -> paceline.v1.JobState
+	31, // 16: paceline.v1.ListJobsRequest.kinds:type_name -> paceline.v1.JobKind
+	23, // 17: paceline.v1.ListJobsRequest.labels:type_name -> paceline.v1.ListJobsRequest.LabelsEntry
+	25, // 18: paceline.v1.ListJobsResponse.jobs:type_name -> paceline.v1.JobSummary
+	25, // 19: paceline.v1.StopJobResponse.job:type_name -> paceline.v1.JobSummary
+	28, // 20: paceline.v1.RestartJobRequest.kill_grace:type_name -> google.protobuf.Duration
+	25, // 21: paceline.v1.RestartJobResponse.job:type_name -> paceline.v1.JobSummary
+	25, // 22: paceline.v1.DeleteJobResponse.job:type_name -> paceline.v1.JobSummary
+	32, // 23: paceline.v1.ExplainJobResponse.explanation:type_name -> paceline.v1.Explanation
+	2,  // 24: paceline.v1.JobService.CreateJob:input_type -> paceline.v1.CreateJobRequest
+	4,  // 25: paceline.v1.JobService.PlanJob:input_type -> paceline.v1.PlanJobRequest
+	10, // 26: paceline.v1.JobService.GetJob:input_type -> paceline.v1.GetJobRequest
+	12, // 27: paceline.v1.JobService.ListJobs:input_type -> paceline.v1.ListJobsRequest
+	14, // 28: paceline.v1.JobService.StopJob:input_type -> paceline.v1.StopJobRequest
+	16, // 29: paceline.v1.JobService.RestartJob:input_type -> paceline.v1.RestartJobRequest
+	18, // 30: paceline.v1.JobService.DeleteJob:input_type -> paceline.v1.DeleteJobRequest
+	20, // 31: paceline.v1.JobService.ExplainJob:input_type -> paceline.v1.ExplainJobRequest
+	3,  // 32: paceline.v1.JobService.CreateJob:output_type -> paceline.v1.CreateJobResponse
+	5,  // 33: paceline.v1.JobService.PlanJob:output_type -> paceline.v1.PlanJobResponse
+	11, // 34: paceline.v1.JobService.GetJob:output_type -> paceline.v1.GetJobResponse
+	13, // 35: paceline.v1.JobService.ListJobs:output_type -> paceline.v1.ListJobsResponse
+	15, // 36: paceline.v1.JobService.StopJob:output_type -> paceline.v1.StopJobResponse
+	17, // 37: paceline.v1.JobService.RestartJob:output_type -> paceline.v1.RestartJobResponse
+	19, // 38: paceline.v1.JobService.DeleteJob:output_type -> paceline.v1.DeleteJobResponse
+	21, // 39: paceline.v1.JobService.ExplainJob:output_type -> paceline.v1.ExplainJobResponse
+	32, // [32:40] is the sub-list for method output_type
+	24, // [24:32] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_job_service_proto_init() }
@@ -1553,8 +1729,8 @@ func file_paceline_v1_job_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_job_service_proto_rawDesc), len(file_paceline_v1_job_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   21,
+			NumEnums:      2,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
