@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -134,16 +135,16 @@ func (d *decision) withInput() admit.Decision {
 	return out
 }
 
-// leastSecret is the length from which a value of the environment is taken out of messages; shorter ones would garble them.
+// leastSecret is the length from which a value is taken out of messages; shorter ones would garble them.
 const leastSecret = 4
 
-// secrets are the values of a job's environment.
+// secrets are the values that a job's processes are given.
 type secrets []string
 
 func secretsOf(r *admit.Request) secrets {
 	var out secrets
 	one := func(value string) {
-		if len(value) >= leastSecret {
+		if _, err := strconv.ParseBool(value); len(value) >= leastSecret && err != nil {
 			out = append(out, value)
 		}
 	}
@@ -161,7 +162,7 @@ func secretsOf(r *admit.Request) secrets {
 	for i := range r.Job.Overrides {
 		add(r.Job.Overrides[i].Env)
 	}
-	patchedEnv(r.Spec.GetTask().GetKubernetes().GetPodPatch(), func(value *structpb.Value) { one(value.GetStringValue()) })
+	passedOn(r.Spec.GetTask().GetKubernetes().GetPodPatch(), func(value *structpb.Value) { texts(value, one) })
 	slices.SortFunc(out, func(a, b string) int { return len(b) - len(a) }) // of two values of which one is in the other, the longer one first
 	return out
 }

@@ -216,7 +216,7 @@ func number(n int64) *ast.Term {
 	return ast.NumberTerm(json.Number(strconv.FormatInt(n, 10)))
 }
 
-// masked is a copy of a job without the values of its environment, which may be secrets.
+// masked is a copy of a job without the values that its processes are given, which may be secrets.
 func masked(job proto.Message) proto.Message {
 	out := proto.Clone(job)
 	maskEnv(out.ProtoReflect())
@@ -227,7 +227,7 @@ const maskedValue = "***"
 
 func maskEnv(m protoreflect.Message) {
 	if patch, ok := m.Interface().(*structpb.Struct); ok {
-		patchedEnv(patch, func(value *structpb.Value) { value.Kind = &structpb.Value_StringValue{StringValue: maskedValue} })
+		passedOn(patch, func(value *structpb.Value) { value.Kind = &structpb.Value_StringValue{StringValue: maskedValue} })
 		return
 	}
 	for f, v := range m.Range {
@@ -247,23 +247,33 @@ func maskEnv(m protoreflect.Message) {
 	}
 }
 
-// patchedEnv finds the values of environments in a patch of a pod: those of its containers' env, wherever containers stand.
-func patchedEnv(patch *structpb.Struct, found func(value *structpb.Value)) {
+// passing are the fields of a pod, wherever they stand in it, whose values Kubernetes does not read: it passes them on to processes, servers and drivers, as it does with an environment.
+var passing = map[string]bool{
+	"env": true, "httpHeaders": true, "annotations": true, "volumeAttributes": true, "options": true, "gmsaCredentialSpec": true,
+}
+
+// naming are the fields of a pod that hold names and what they are to be, so that none of what is in them is one of passing.
+var naming = map[string]bool{"labels": true, "matchLabels": true, "nodeSelector": true}
+
+// passedOn finds the values in a patch of a pod that are only passed on.
+func passedOn(patch *structpb.Struct, found func(value *structpb.Value)) {
 	for name, v := range patch.GetFields() {
-		if name == "env" {
-			variables(v, found)
-			continue
-		}
-		patchedEnv(v.GetStructValue(), found)
-		for _, one := range v.GetListValue().GetValues() {
-			patchedEnv(one.GetStructValue(), found)
+		switch {
+		case passing[name]:
+			values(v, found)
+		case naming[name]:
+		default:
+			passedOn(v.GetStructValue(), found)
+			for _, one := range v.GetListValue().GetValues() {
+				passedOn(one.GetStructValue(), found)
+			}
 		}
 	}
 }
 
-// variables finds the values of one env: a list of names with values, or whatever else somebody wrote there.
-func variables(env *structpb.Value, found func(value *structpb.Value)) {
-	switch kind := env.GetKind().(type) {
+// values finds those of one field: of a list of names with values, of a table, or whatever else somebody wrote there.
+func values(field *structpb.Value, found func(value *structpb.Value)) {
+	switch kind := field.GetKind().(type) {
 	case *structpb.Value_ListValue:
 		for _, one := range kind.ListValue.GetValues() {
 			if one.GetStructValue() == nil {
@@ -277,6 +287,22 @@ func variables(env *structpb.Value, found func(value *structpb.Value)) {
 			found(value)
 		}
 	default:
-		found(env)
+		found(field)
+	}
+}
+
+// texts calls one for every text in a value.
+func texts(v *structpb.Value, one func(string)) {
+	switch kind := v.GetKind().(type) {
+	case *structpb.Value_StringValue:
+		one(kind.StringValue)
+	case *structpb.Value_ListValue:
+		for _, v := range kind.ListValue.GetValues() {
+			texts(v, one)
+		}
+	case *structpb.Value_StructValue:
+		for _, v := range kind.StructValue.GetFields() {
+			texts(v, one)
+		}
 	}
 }

@@ -80,8 +80,13 @@ func TestDecisionsKeepSecrets(t *testing.T) {
 
 // The same of what stands in a patch of a pod.
 func TestDecisionsKeepSecretsOfPatches(t *testing.T) {
-	const job = `{"name": "x", "batch": {}, "task": {"container": {"image": "a"}, "kubernetes": {"pod_patch": {"spec": {
-		"containers": [{"name": "main", "image": "shown", "env": [{"name": "PASSWORD", "value": "tr0ub4dor"}, {"name": "FROM", "valueFrom": {"fieldRef": {"fieldPath": "shown.path"}}}]}],
+	const job = `{"name": "x", "batch": {}, "task": {"container": {"image": "a"}, "kubernetes": {"pod_patch": {
+		"metadata": {"annotations": {"vault": "noted-secret", "scrape": "true"}, "labels": {"env": "production", "options": "label-kept"}}, "spec": {
+		"nodeSelector": {"env": "selector-kept"}, "volumes": [
+			{"name": "c", "csi": {"driver": "driver-kept", "volumeAttributes": {"user": "attribute-secret"}}},
+			{"name": "f", "flexVolume": {"driver": "x", "options": {"password": "option-secret", "deep": {"deeper": ["deep-secret"]}}}}],
+		"securityContext": {"windowsOptions": {"gmsaCredentialSpec": "gmsa-secret"}},
+		"containers": [{"name": "main", "image": "shown", "livenessProbe": {"httpGet": {"path": "/kept-path", "httpHeaders": [{"name": "Authorization", "value": "header-secret"}]}}, "env": [{"name": "PASSWORD", "value": "tr0ub4dor"}, {"name": "FROM", "valueFrom": {"fieldRef": {"fieldPath": "shown.path"}}}]}],
 		"initContainers": [{"name": "i", "env": [{"name": "NUMBER", "value": 4711.5}, "loose-secret"]}],
 		"ephemeralContainers": [{"name": "e", "env": {"TABLE": "table-secret"}}, {"name": "f", "env": "bare-secret"}]}}}}}`
 	var out bytes.Buffer
@@ -98,12 +103,18 @@ func TestDecisionsKeepSecretsOfPatches(t *testing.T) {
 	warned := said(judge(t, j, r))
 	_, _, log := j.Report(1)
 	shown := fmt.Sprintf("%+v %s %s", log, &out, warned)
-	for _, secret := range []string{"tr0ub4dor", "4711.5", "loose-secret", "table-secret", "bare-secret"} {
+	for _, secret := range []string{
+		"tr0ub4dor", "4711.5", "loose-secret", "table-secret", "bare-secret", "noted-secret", "attribute-secret",
+		"option-secret", "deep-secret", "gmsa-secret", "header-secret",
+	} {
 		if strings.Contains(shown, secret) {
 			t.Errorf("%q is told in %s", secret, shown)
 		}
 	}
-	for _, kept := range []string{`{"name":"PASSWORD","value":"***"}`, `"image":"shown"`, "shown.path", `"env":{"TABLE":"***"}`, `"env":"***"`, "warn a: ***"} {
+	for _, kept := range []string{
+		`{"name":"PASSWORD","value":"***"}`, `"image":"shown"`, "shown.path", `"env":{"TABLE":"***"}`, `"env":"***"`, "warn a: ***", "production",
+		"label-kept", "selector-kept", "driver-kept", "/kept-path", "warn a: true",
+	} {
 		if !strings.Contains(shown, kept) {
 			t.Errorf("%q is not told in %s", kept, shown)
 		}
