@@ -148,6 +148,10 @@ conformance-kubernetes: ## what speaks to Kubernetes against a real control plan
 smoke-kubernetes: ## the heart of conformance-kubernetes: the API that is recorded, and the kit of drivers, against a real control plane
 	@go run ./conformance/controlplane/run -kwok -- go test -count=1 -timeout 10m ./conformance/kubeapi ./hostmanagers/kubernetes
 
+.PHONY: conformance-deploy
+conformance-deploy: ## the image's program, built as deploy/Containerfile says, in a read-only root as another user; systemd's word on the unit; wants root
+	@PACELINE_DEPLOY=1 go test -count=1 -v -timeout 30m -run '^Test(Image|Unit)' ./conformance/deploy
+
 CONTAINER ?= podman
 .PHONY: image
 image: ## build the container image paceline:VERSION (CONTAINER=docker for another builder)

@@ -69,7 +69,10 @@ func accepted(t *testing.T) []string {
 }
 
 func nameOf(values string) string {
-	return strings.TrimSuffix(filepath.Base("./"+values), ".yaml")
+	if values == "" {
+		return "none"
+	}
+	return strings.TrimSuffix(filepath.Base(values), ".yaml")
 }
 
 // TestChart lints and renders the chart, and looks at what comes out.
