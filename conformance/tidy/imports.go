@@ -63,7 +63,7 @@ var packageRules = []packageRule{
 
 	{
 		"policies/rego",
-		[]string{"core/api/admit", "core/api/auth", "core/api/spec", "core/resource", "core/workload", "core/scheduler", "core/telemetry", "policies/signature", "sdk/..."},
+		[]string{"core/api/admit", "core/api/auth", "core/api/spec", "core/execution", "core/resource", "core/workload", "core/scheduler", "core/telemetry", "policies/signature", "sdk/..."},
 		"judges jobs by rules; what is judged it is told, and what comes of it the edge does",
 	},
 

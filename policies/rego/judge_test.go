@@ -195,6 +195,7 @@ func TestVerdicts(t *testing.T) {
 			plainJob,
 			`fail a: mutate: {"owner":"me"}: json: unknown field "owner"; the fields are labels, priority_cap, preemptible, deadline_cap and constraints`,
 		},
+		{"a constraint that follows from the task", map[string]string{"a": `mutate contains {"constraints": [{"key": "can/privileged", "none_of": ["yes"]}]}`}, plainJob, `fail a: mutate: {"constraints":[{"key":"can/privileged","none_of":["yes"]}]}: a constraint on "can/privileged" is not for rules to add: what a host has`},
 		{"a text where a set belongs", map[string]string{"a": `deny := "no"`}, plainJob, "fail a: deny must be a set of texts, as in 'deny contains msg if { ... }', not a text"},
 		{"a number among texts", map[string]string{"a": `deny contains 7`}, plainJob, "fail a: deny must hold texts only, not a number"},
 		{"a built-in that fails", map[string]string{"a": `deny contains "no" if to_number(input.job.name) > 1`}, plainJob, "fail a: /rules.rego:3: eval_builtin_error: to_number: "},

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/paceline-sched/paceline/core/api/admit"
+	feature "github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/workload"
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
 )
@@ -51,6 +52,9 @@ func (m *mutation) check() (err error) {
 		}
 		if c.GetKey() == "" {
 			return errors.New("a constraint needs a key")
+		}
+		if feature.IsFeature(c.GetKey()) {
+			return fmt.Errorf("a constraint on %q is not for rules to add: what a host has to be able to do follows from what the task is made of", clip(c.GetKey()))
 		}
 		m.constraints = append(m.constraints, c)
 	}
