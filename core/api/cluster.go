@@ -245,6 +245,13 @@ func clusterSpecToWire(s *cluster.Spec) *pacelinev1.ClusterSpec {
 		}
 		out.Settings = &pacelinev1.ClusterSpec_Mesos{Mesos: wire}
 	}
+	if k := s.Kubernetes; k != nil {
+		out.Settings = &pacelinev1.ClusterSpec_Kubernetes{Kubernetes: &pacelinev1.KubernetesCluster{
+			Kubeconfig: k.Kubeconfig, Context: k.Context, InCluster: k.InCluster, Namespace: k.Namespace, DefaultImage: k.DefaultImage, PoolLabel: k.PoolLabel,
+			ToleratedTaints: k.Tolerated, GpuResources: k.GPUs, AllowHostPaths: k.HostPaths, AllowPrivileged: k.Privileged,
+			FirstPort: uint32(k.FirstPort), LastPort: uint32(k.LastPort), NamespacePerPool: k.NamespacePerPool, CreateNamespaces: k.CreateNamespaces,
+		}}
+	}
 	return out
 }
 
@@ -259,6 +266,15 @@ func clusterFromWire(s *pacelinev1.ClusterSpec) cluster.Spec {
 			Masters: slices.Clone(m.GetMasters()), Roles: slices.Clone(m.GetRoles()), Principal: m.GetPrincipal(),
 			Secret: cluster.Secret{File: m.GetSecretFile(), Env: m.GetSecretEnv()}, CAFile: m.GetCaFile(),
 			Failover: m.GetFailoverTimeout().AsDuration(), User: m.GetUser(), Framework: m.GetFrameworkName(),
+		}
+	}
+	if k := s.GetKubernetes(); k != nil {
+		out.Kubernetes = &cluster.Kubernetes{
+			Kubeconfig: k.GetKubeconfig(), Context: k.GetContext(), InCluster: k.GetInCluster(), Namespace: k.GetNamespace(), DefaultImage: k.GetDefaultImage(),
+			PoolLabel: k.GetPoolLabel(), Tolerated: slices.Clone(k.GetToleratedTaints()), GPUs: slices.Clone(k.GetGpuResources()),
+			HostPaths: k.GetAllowHostPaths(), Privileged: k.GetAllowPrivileged(),
+			NamespacePerPool: k.GetNamespacePerPool(), CreateNamespaces: k.GetCreateNamespaces(),
+			FirstPort: uint16(k.GetFirstPort()), LastPort: uint16(k.GetLastPort()), //nolint:gosec // bounded by the message's rules
 		}
 	}
 	return out

@@ -50,8 +50,9 @@ type Spec struct {
 	Labels map[string]string
 	// Shards is into how many parts its hosts are cut; 0 and 1: one. Each takes shard.MaxRows hosts at most.
 	Shards int
-	// Mesos is set for a Mesos cluster. Exactly one kind is.
-	Mesos *Mesos
+	// Mesos is set for a Mesos cluster, Kubernetes for a Kubernetes cluster. Exactly one kind is.
+	Mesos      *Mesos
+	Kubernetes *Kubernetes
 }
 
 // Mesos is how to be a framework of a Mesos cluster.
@@ -84,8 +85,11 @@ const SecretEnvPrefix = "PACELINE_SECRET_"
 
 // Kind is the kind of a spec; "": it has none.
 func (s *Spec) Kind() Kind {
-	if s.Mesos != nil {
+	switch {
+	case s.Mesos != nil:
 		return KindMesos
+	case s.Kubernetes != nil:
+		return KindKubernetes
 	}
 	return ""
 }
@@ -95,10 +99,10 @@ func (s *Spec) Parts() int { return max(s.Shards, 1) }
 
 // Equal reports whether two specs say the same.
 func (s *Spec) Equal(o *Spec) bool {
-	if s.Name != o.Name || s.Shards != o.Shards || !maps.Equal(s.Labels, o.Labels) || (s.Mesos == nil) != (o.Mesos == nil) {
+	if s.Name != o.Name || s.Shards != o.Shards || !maps.Equal(s.Labels, o.Labels) || (s.Mesos == nil) != (o.Mesos == nil) || (s.Kubernetes == nil) != (o.Kubernetes == nil) {
 		return false
 	}
-	return s.Mesos == nil || s.Mesos.equal(o.Mesos)
+	return (s.Mesos == nil || s.Mesos.equal(o.Mesos)) && (s.Kubernetes == nil || s.Kubernetes.equal(o.Kubernetes))
 }
 
 func (m *Mesos) equal(o *Mesos) bool {
@@ -140,13 +144,18 @@ func (s *Spec) Validate() error {
 		return wrong("shards", fmt.Sprintf("use 1 to %d", MaxShards), "a cluster cannot be cut into %d shards", s.Shards)
 	case len(s.Labels) > MaxLabels:
 		return wrong("labels", "drop some", "%d labels are more than %d", len(s.Labels), MaxLabels)
-	case s.Mesos == nil:
-		return wrong("settings", "say how to reach it, such as mesos.masters", "cluster %s has no kind", s.Name)
+	case s.Mesos == nil && s.Kubernetes == nil:
+		return wrong("settings", "say how to reach it, such as mesos.masters or kubernetes.kubeconfig", "cluster %s has no kind", s.Name)
+	case s.Mesos != nil && s.Kubernetes != nil:
+		return wrong("settings", "drop the settings of one", "cluster %s cannot be both of Mesos and of Kubernetes", s.Name)
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.Labels)) {
 		if key == "" || len(key) > 63 || len(s.Labels[key]) > maxText || hasControl(key) || hasControl(s.Labels[key]) {
 			return wrong("labels", "use 1 to 63 characters for a label and up to 253 for its value", "label %.80q cannot be kept", key)
 		}
+	}
+	if s.Kubernetes != nil {
+		return s.Kubernetes.validate()
 	}
 	return s.Mesos.validate()
 }

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -23,13 +24,32 @@ func spec(change func(*cluster.Spec)) *cluster.Spec {
 	return s
 }
 
+// west is a Kubernetes cluster with every setting.
+func west(change func(*cluster.Kubernetes)) func(*cluster.Spec) {
+	return func(s *cluster.Spec) {
+		s.Mesos = nil
+		s.Kubernetes = &cluster.Kubernetes{
+			Kubeconfig: "west.yaml", Context: "prod", Namespace: "batch", DefaultImage: "registry.example.com:5000/base@sha256:00", PoolLabel: "example.com/pool",
+			Tolerated: []string{"example.com/gpu", "dedicated"}, GPUs: []string{"nvidia.com/gpu"}, HostPaths: true, Privileged: true, FirstPort: 20000, LastPort: 20000,
+		}
+		if change != nil {
+			change(s.Kubernetes)
+		}
+	}
+}
+
 func TestValidate(t *testing.T) {
 	good := map[string]func(*cluster.Spec){
-		"everything":         nil,
-		"one master":         func(s *cluster.Spec) { s.Mesos = &cluster.Mesos{Masters: []string{"http://127.0.0.1:5050"}} },
-		"an ensemble":        func(s *cluster.Spec) { s.Mesos.Masters = []string{"zk://a:2181,b:2181/mesos"} },
-		"a secret variable":  func(s *cluster.Spec) { s.Mesos.Secret = cluster.Secret{Env: "PACELINE_SECRET_EAST"} },
-		"the shortest name":  func(s *cluster.Spec) { s.Name = "e" },
+		"everything":        nil,
+		"one master":        func(s *cluster.Spec) { s.Mesos = &cluster.Mesos{Masters: []string{"http://127.0.0.1:5050"}} },
+		"an ensemble":       func(s *cluster.Spec) { s.Mesos.Masters = []string{"zk://a:2181,b:2181/mesos"} },
+		"a secret variable": func(s *cluster.Spec) { s.Mesos.Secret = cluster.Secret{Env: "PACELINE_SECRET_EAST"} },
+		"the shortest name": func(s *cluster.Spec) { s.Name = "e" },
+		"Kubernetes":        west(nil),
+		"one per pool": west(func(k *cluster.Kubernetes) {
+			k.Namespace, k.NamespacePerPool, k.CreateNamespaces = "", "a-{pool}-b", true
+		}),
+		"a pod of it":        func(s *cluster.Spec) { s.Mesos, s.Kubernetes = nil, &cluster.Kubernetes{InCluster: true} },
 		"an address of IPv6": func(s *cluster.Spec) { s.Mesos.Masters = []string{"http://[::1]:5050"} },
 	}
 	for name, change := range good {
@@ -63,6 +83,31 @@ func TestValidate(t *testing.T) {
 		"two wrong texts":             {"mesos.user", func(s *cluster.Spec) { s.Mesos.User, s.Mesos.Framework = "\n", "\n" }},
 		"a failover time-out below 0": {"mesos.failover_timeout", func(s *cluster.Spec) { s.Mesos.Failover = -1 }},
 		"a user with a control char":  {"mesos.user", func(s *cluster.Spec) { s.Mesos.User = "a\x00" }},
+
+		"two kinds":                     {"settings", func(s *cluster.Spec) { s.Kubernetes = &cluster.Kubernetes{InCluster: true} }},
+		"no way to the API server":      {"kubernetes.kubeconfig", west(func(k *cluster.Kubernetes) { k.Kubeconfig = "" })},
+		"two ways to it":                {"kubernetes.in_cluster", west(func(k *cluster.Kubernetes) { k.InCluster = true })},
+		"a context of no file":          {"kubernetes.context", west(func(k *cluster.Kubernetes) { k.Kubeconfig, k.InCluster = "", true })},
+		"a directory as kubeconfig":     {"kubernetes.kubeconfig", west(func(k *cluster.Kubernetes) { k.Kubeconfig = "./" })},
+		"a kubeconfig of control chars": {"kubernetes.kubeconfig", west(func(k *cluster.Kubernetes) { k.Kubeconfig = "a\x00" })},
+		"a long context":                {"kubernetes.context", west(func(k *cluster.Kubernetes) { k.Context = strings.Repeat("a", 254) })},
+		"a namespace of capitals":       {"kubernetes.namespace", west(func(k *cluster.Kubernetes) { k.Namespace = "Batch" })},
+		"a long namespace":              {"kubernetes.namespace", west(func(k *cluster.Kubernetes) { k.Namespace = strings.Repeat("a", 64) })},
+		"a namespace twice":             {"kubernetes.namespace_per_pool", west(func(k *cluster.Kubernetes) { k.NamespacePerPool = "{pool}" })},
+		"one namespace for all pools":   {"kubernetes.namespace_per_pool", west(func(k *cluster.Kubernetes) { k.Namespace, k.NamespacePerPool = "", "batch" })},
+		"a pool twice":                  {"kubernetes.namespace_per_pool", west(func(k *cluster.Kubernetes) { k.Namespace, k.NamespacePerPool = "", "{pool}-{pool}" })},
+		"a long one per pool":           {"kubernetes.namespace_per_pool", west(func(k *cluster.Kubernetes) { k.Namespace, k.NamespacePerPool = "", strings.Repeat("a", 31)+"{pool}" })},
+		"an image with a blank":         {"kubernetes.default_image", west(func(k *cluster.Kubernetes) { k.DefaultImage = "a b" })},
+		"a label with two slashes":      {"kubernetes.pool_label", west(func(k *cluster.Kubernetes) { k.PoolLabel = "a/b/c" })},
+		"a label with a long name":      {"kubernetes.pool_label", west(func(k *cluster.Kubernetes) { k.PoolLabel = "a/" + strings.Repeat("b", 64) })},
+		"a taint with its value":        {"kubernetes.tolerated_taints", west(func(k *cluster.Kubernetes) { k.Tolerated = []string{"a=b"} })},
+		"a taint twice":                 {"kubernetes.tolerated_taints", west(func(k *cluster.Kubernetes) { k.Tolerated = []string{"a", "a"} })},
+		"too many taints":               {"kubernetes.tolerated_taints", west(func(k *cluster.Kubernetes) { k.Tolerated = make([]string, cluster.MaxTolerated+1) })},
+		"GPUs of no maker":              {"kubernetes.gpu_resources", west(func(k *cluster.Kubernetes) { k.GPUs = []string{"gpu"} })},
+		"GPUs twice":                    {"kubernetes.gpu_resources", west(func(k *cluster.Kubernetes) { k.GPUs = []string{"a.b/c", "a.b/c"} })},
+		"too many GPUs":                 {"kubernetes.gpu_resources", west(func(k *cluster.Kubernetes) { k.GPUs = make([]string, cluster.MaxGPUResources+1) })},
+		"ports that run back":           {"kubernetes.first_port", west(func(k *cluster.Kubernetes) { k.FirstPort++ })},
+		"ports without an end":          {"kubernetes.first_port", west(func(k *cluster.Kubernetes) { k.LastPort = 0 })},
 	}
 	for name, c := range bad {
 		err := spec(c.change).Validate()
@@ -97,6 +142,26 @@ func TestEqualSeesEveryField(t *testing.T) {
 	for n, change := range changes {
 		if spec(change).Equal(spec(nil)) || spec(nil).Equal(spec(change)) {
 			t.Errorf("change %d is not seen", n)
+		}
+	}
+	same := spec(west(nil))
+	if !same.Equal(spec(west(nil))) || same.Equal(spec(nil)) || same.Kind() != cluster.KindKubernetes {
+		t.Error("a Kubernetes cluster is not what it is")
+	}
+	settings := reflect.TypeFor[cluster.Kubernetes]()
+	for n := range settings.NumField() {
+		other := spec(west(nil))
+		field := reflect.ValueOf(other.Kubernetes).Elem().Field(n)
+		switch {
+		case !field.IsZero():
+			field.SetZero()
+		case field.Kind() == reflect.Bool:
+			field.SetBool(true)
+		default:
+			field.SetString("other")
+		}
+		if other.Equal(same) || same.Equal(other) {
+			t.Errorf("a change of %s is not seen", settings.Field(n).Name)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/manifest"
@@ -57,25 +56,6 @@ type Config struct {
 	Now func() time.Time
 	// AfterFunc calls a function once after a time, unless stop comes before. Default: time.AfterFunc.
 	AfterFunc func(d time.Duration, f func()) (stop func() bool)
-}
-
-// Connect reads how a cluster is reached: from a kubeconfig and one of its contexts ("": its current one), or without a kubeconfig as a pod of
-// that cluster.
-func Connect(kubeconfig, context string) (*rest.Config, error) {
-	if kubeconfig == "" {
-		c, err := rest.InClusterConfig()
-		if err != nil {
-			return nil, fmt.Errorf("reach the cluster that this process is a pod of (name a kubeconfig if it is not): %w", err)
-		}
-		return c, nil
-	}
-	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, &clientcmd.ConfigOverrides{CurrentContext: context},
-	).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig %s: %w", kubeconfig, err)
-	}
-	return c, nil
 }
 
 // Validate fills in the defaults and reports what is out of range.

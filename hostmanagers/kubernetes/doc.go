@@ -7,7 +7,5 @@
 // A run is a pod of the run's name that is created already bound to its node. The pod's end is kept by the cluster: a pod is deleted once its end
 // was acknowledged, or when the run is to be killed. Nothing is written to disk.
 //
-// The command does not wire it: a cell cannot be connected to a Kubernetes cluster yet.
-//
 // Concurrency: as core/driver says. One goroutine calls the sink, two watch, and some make requests.
 package kubernetes

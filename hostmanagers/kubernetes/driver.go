@@ -46,6 +46,7 @@ type Driver struct {
 	wakeAt   int64
 	unwake   func() bool
 	ended    bool
+	left     bool // see Leave
 
 	changed  *sync.Cond // of queue, inFlight and ended
 	throttle throttle
@@ -201,6 +202,7 @@ func (d *Driver) contact(watch string, err error) {
 	}
 	now := d.cfg.Now().UnixNano()
 	switch is := len(d.down) == 0; {
+	case d.left: // nobody is to hear of it
 	case is && !was:
 		d.failure = driver.Description{}
 		d.machine.Connected(now, &d.out)
@@ -218,9 +220,18 @@ func (d *Driver) demand(f func(now int64, out *mirror.Output) error) error {
 	if err := d.ctx.Err(); err != nil {
 		return fmt.Errorf("the Kubernetes cluster's connection has ended: %w", err)
 	}
+	if d.hasLeft() {
+		return errLeft
+	}
 	var err error
 	d.input(func(now int64, out *mirror.Output) { err = f(now, out) })
 	return err
+}
+
+func (d *Driver) hasLeft() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.left
 }
 
 // Launch has pods created; what becomes of them is told by statuses.

@@ -153,7 +153,7 @@ func (u *unmendable) Unwrap() error { return u.error }
 func (d *Driver) wanted(c *mirror.Call) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.machine.Wanted(c)
+	return !d.left && d.machine.Wanted(c)
 }
 
 // lookUp asks for the pod that has a run's name. An error means that the context ended.

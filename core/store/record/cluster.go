@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"crypto/sha256"
+	"math"
 	"time"
 
 	"github.com/paceline-sched/paceline/core/cluster"
@@ -20,6 +21,13 @@ func clusterToProto(r *scheduler.ClusterRecord) *recordpb.Cluster {
 		m.Mesos = &recordpb.MesosCluster{
 			Masters: c.Masters, Roles: c.Roles, Principal: c.Principal, SecretFile: c.Secret.File, SecretEnv: c.Secret.Env, CaFile: c.CAFile,
 			Failover: int64(c.Failover), User: c.User, Framework: c.Framework,
+		}
+	}
+	if k := s.Kubernetes; k != nil {
+		m.Kubernetes = &recordpb.KubernetesCluster{
+			Kubeconfig: k.Kubeconfig, Context: k.Context, InCluster: k.InCluster, Namespace: k.Namespace, DefaultImage: k.DefaultImage, PoolLabel: k.PoolLabel,
+			Tolerated: k.Tolerated, Gpus: k.GPUs, HostPaths: k.HostPaths, Privileged: k.Privileged, FirstPort: uint32(k.FirstPort), LastPort: uint32(k.LastPort),
+			NamespacePerPool: k.NamespacePerPool, CreateNamespaces: k.CreateNamespaces,
 		}
 	}
 	return m
@@ -43,6 +51,17 @@ func (d *decoder) cluster() scheduler.Record {
 			Masters: list(c.GetMasters()), Roles: list(c.GetRoles()), Principal: c.GetPrincipal(),
 			Secret: cluster.Secret{File: c.GetSecretFile(), Env: c.GetSecretEnv()}, CAFile: c.GetCaFile(), Failover: time.Duration(c.GetFailover()),
 			User: c.GetUser(), Framework: c.GetFramework(),
+		}
+	}
+	if k := m.GetKubernetes(); k != nil {
+		if k.GetFirstPort() > math.MaxUint16 || k.GetLastPort() > math.MaxUint16 {
+			d.fail("a cluster with ports from %d to %d", k.GetFirstPort(), k.GetLastPort())
+		}
+		r.Spec.Kubernetes = &cluster.Kubernetes{
+			Kubeconfig: k.GetKubeconfig(), Context: k.GetContext(), InCluster: k.GetInCluster(), Namespace: k.GetNamespace(), DefaultImage: k.GetDefaultImage(),
+			PoolLabel: k.GetPoolLabel(), Tolerated: list(k.GetTolerated()), GPUs: list(k.GetGpus()), HostPaths: k.GetHostPaths(), Privileged: k.GetPrivileged(),
+			NamespacePerPool: k.GetNamespacePerPool(), CreateNamespaces: k.GetCreateNamespaces(),
+			FirstPort: uint16(k.GetFirstPort()), LastPort: uint16(k.GetLastPort()), //nolint:gosec // checked above
 		}
 	}
 	return r

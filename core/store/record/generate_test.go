@@ -416,6 +416,12 @@ func (s source) cluster() scheduler.ClusterRecord {
 		Spec: cluster.Spec{Name: s.text(), Labels: s.labels(), Shards: rapid.IntRange(0, cluster.MaxShards).Draw(s.t, "shards")},
 	}
 	if s.bool() {
+		out.Spec.Kubernetes = &cluster.Kubernetes{
+			Kubeconfig: s.text(), Context: s.text(), InCluster: s.bool(), Namespace: s.text(), DefaultImage: s.text(), PoolLabel: s.text(), Tolerated: s.texts(),
+			GPUs: s.texts(), HostPaths: s.bool(), Privileged: s.bool(), FirstPort: uint16(s.number()), LastPort: uint16(s.number()), NamespacePerPool: s.text(), CreateNamespaces: s.bool(),
+		}
+	}
+	if s.bool() {
 		out.Spec.Mesos = &cluster.Mesos{
 			Masters: s.texts(), Roles: s.texts(), Principal: s.text(), Secret: cluster.Secret{File: s.text(), Env: s.text()}, CAFile: s.text(),
 			Failover: s.span(), User: s.text(), Framework: s.text(),

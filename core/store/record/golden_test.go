@@ -123,6 +123,14 @@ func samples() []sample {
 				Secret: cluster.Secret{File: "east", Env: "PACELINE_SECRET_EAST"}, CAFile: "/etc/ca.pem", Failover: time.Hour, User: "nobody", Framework: "cell",
 			}},
 		}, &recordpb.Cluster{}},
+		{"kubernetes-cluster", scheduler.ClusterRecord{
+			Version: 1, Created: sampleTime, Updated: sampleTime, By: "ada", Identity: "cell-b2f1",
+			Spec: cluster.Spec{Name: "west", Kubernetes: &cluster.Kubernetes{
+				Kubeconfig: "west.yaml", Context: "prod", InCluster: true, Namespace: "batch", DefaultImage: "base:1", PoolLabel: "example.com/pool",
+				Tolerated: []string{"example.com/gpu"}, GPUs: []string{"nvidia.com/gpu"}, HostPaths: true, Privileged: true, FirstPort: 20000, LastPort: 29999,
+				NamespacePerPool: "batch-{pool}", CreateNamespaces: true,
+			}},
+		}, &recordpb.Cluster{}},
 	}
 }
 

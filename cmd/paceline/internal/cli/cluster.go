@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -23,39 +24,21 @@ A cluster that is out of contact keeps its runs and gets no new ones; the others
 
 func (a *app) clusterCommand() *cobra.Command {
 	return noun("cluster", "Add clusters and see how they fare", clusterHelp,
-		noun("add", "Connect the cell to a cluster", clusterAddHelp, a.clusterAddMesos()), a.clusterList(), a.clusterGet(), a.clusterUpdate(), a.clusterRemove())
+		noun("add", "Connect the cell to a cluster", clusterAddHelp, a.clusterAddMesos(), a.clusterAddKubernetes()), a.clusterList(), a.clusterGet(), a.clusterUpdate(), a.clusterRemove())
 }
 
 const clusterAddHelp = `Connect the cell to a cluster. The server begins at once, and the command does not wait for it unless it is told to.`
 
-// specFlags are the settings of a cluster.
+// specFlags are the settings of a cluster that all kinds have.
 type specFlags struct {
 	labels map[string]string
 	shards uint32
-
-	masters, roles                                            []string
-	principal, secretFile, secretEnv, caFile, user, framework string
-	failover                                                  time.Duration
 }
 
 func (f *specFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringToStringVar(&f.labels, "label", nil, "labels, as key=value")
 	flags.Uint32Var(&f.shards, "shards", 0, "into how many parts its hosts are cut, each of at most 16384 (default 1)")
-}
-
-func (f *specFlags) addMesos(cmd *cobra.Command) {
-	f.add(cmd)
-	flags := cmd.Flags()
-	flags.StringSliceVar(&f.masters, "master", nil, "addresses of masters: http://host:5050, or one zk://host:2181,host:2181/mesos")
-	flags.StringSliceVar(&f.roles, "role", nil, "roles under which it takes offers (default paceline)")
-	flags.StringVar(&f.principal, "principal", "", "who the cell is to the master")
-	flags.StringVar(&f.secretFile, "secret-file", "", "file with the principal's secret, below the server's directory of secrets")
-	flags.StringVar(&f.secretEnv, "secret-env", "", "variable of the server with the secret instead; it begins with PACELINE_SECRET_")
-	flags.StringVar(&f.caFile, "master-ca-file", "", "file on the server's machine with the certificates that the masters' must chain to")
-	flags.DurationVar(&f.failover, "failover-timeout", 0, "how long the master keeps tasks while no server speaks to it (default 168h)")
-	flags.StringVar(&f.user, "user", "", "user who runs tasks on the agents (default: the server's)")
-	flags.StringVar(&f.framework, "framework-name", "", "the cell's name at the master (default paceline)")
 }
 
 // apply puts what was given on the command line into a spec and leaves the rest as it is.
@@ -67,10 +50,31 @@ func (f *specFlags) apply(cmd *cobra.Command, s *pacelinev1.ClusterSpec) {
 	if given("shards") {
 		s.Shards = f.shards
 	}
-	m := s.GetMesos()
-	if m == nil {
-		return
-	}
+}
+
+// mesosFlags are the settings of a Mesos cluster.
+type mesosFlags struct {
+	masters, roles                                            []string
+	principal, secretFile, secretEnv, caFile, user, framework string
+	failover                                                  time.Duration
+}
+
+func (f *mesosFlags) set() *pflag.FlagSet {
+	flags := pflag.NewFlagSet("mesos", pflag.ContinueOnError)
+	flags.StringSliceVar(&f.masters, "master", nil, "addresses of masters: http://host:5050, or one zk://host:2181,host:2181/mesos")
+	flags.StringSliceVar(&f.roles, "role", nil, "roles under which it takes offers (default paceline)")
+	flags.StringVar(&f.principal, "principal", "", "who the cell is to the master")
+	flags.StringVar(&f.secretFile, "secret-file", "", "file with the principal's secret, below the server's directory of secrets")
+	flags.StringVar(&f.secretEnv, "secret-env", "", "variable of the server with the secret instead; it begins with PACELINE_SECRET_")
+	flags.StringVar(&f.caFile, "master-ca-file", "", "file on the server's machine with the certificates that the masters' must chain to")
+	flags.DurationVar(&f.failover, "failover-timeout", 0, "how long the master keeps tasks while no server speaks to it (default 168h)")
+	flags.StringVar(&f.user, "user", "", "user who runs tasks on the agents (default: the server's)")
+	flags.StringVar(&f.framework, "framework-name", "", "the cell's name at the master (default paceline)")
+	return flags
+}
+
+func (f *mesosFlags) apply(cmd *cobra.Command, m *pacelinev1.MesosCluster) {
+	given := cmd.Flags().Changed
 	set(given("master"), &m.Masters, f.masters)
 	set(given("role"), &m.Roles, f.roles)
 	set(given("principal"), &m.Principal, f.principal)
@@ -89,10 +93,8 @@ func set[T any](given bool, field *T, value T) {
 }
 
 func (a *app) clusterAddMesos() *cobra.Command {
-	f := &specFlags{}
-	var wait bool
-	var timeout time.Duration
-	cmd := &cobra.Command{
+	f := &mesosFlags{}
+	return a.clusterAdd(&cobra.Command{
 		Use:   "mesos NAME",
 		Short: "Connect the cell to a Mesos cluster",
 		Long: `Connect the cell to a Mesos cluster, as a framework of its own. Masters are named by their addresses, any of which may lead, or by the ZooKeeper ensemble
@@ -101,34 +103,50 @@ that knows the leader.
 A secret is never given here: the server reads it from a file below its --secrets-dir, or from its environment, each time that it connects.`,
 		Example: `  paceline cluster add mesos east --master http://10.0.0.1:5050,http://10.0.0.2:5050 --role batch
   paceline cluster add mesos east --master zk://zk1:2181,zk2:2181/mesos --principal paceline --secret-file east --wait`,
-		Args: args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, names []string) error {
-			if len(f.masters) == 0 {
-				return usage(cmd, fmt.Errorf("no master is named: give --master http://host:5050"))
+	}, f.set(), func(cmd *cobra.Command, spec *pacelinev1.ClusterSpec) error {
+		if len(f.masters) == 0 {
+			return fmt.Errorf("no master is named: give --master http://host:5050")
+		}
+		m := &pacelinev1.MesosCluster{}
+		f.apply(cmd, m)
+		spec.Settings = &pacelinev1.ClusterSpec_Mesos{Mesos: m}
+		return nil
+	})
+}
+
+// clusterAdd completes a command that adds a cluster of a kind. settings puts what was given into the spec, or says what is missing.
+func (a *app) clusterAdd(cmd *cobra.Command, own *pflag.FlagSet, settings func(*cobra.Command, *pacelinev1.ClusterSpec) error) *cobra.Command {
+	f := &specFlags{}
+	var wait bool
+	var timeout time.Duration
+	cmd.Args = args(cobra.ExactArgs(1))
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
+		spec := &pacelinev1.ClusterSpec{Name: names[0]}
+		if err := settings(cmd, spec); err != nil {
+			return usage(cmd, err)
+		}
+		f.apply(cmd, spec)
+		return a.withClusters(func(p *output.Printer, c *client.Client) error {
+			answer, err := call(cmd.Context(), c.Clusters.AddCluster, &pacelinev1.AddClusterRequest{Spec: spec})
+			if err != nil {
+				return err
 			}
-			spec := &pacelinev1.ClusterSpec{Name: names[0], Settings: &pacelinev1.ClusterSpec_Mesos{Mesos: &pacelinev1.MesosCluster{}}}
-			f.apply(cmd, spec)
-			return a.withClusters(func(p *output.Printer, c *client.Client) error {
-				answer, err := call(cmd.Context(), c.Clusters.AddCluster, &pacelinev1.AddClusterRequest{Spec: spec})
-				if err != nil {
-					return err
-				}
-				switch {
-				case answer.GetExisted():
-					a.say("cluster %s is there already, with the same settings", names[0])
-				case !wait:
-					a.say("cluster %s added; the server connects to it: see 'paceline cluster get %s'", names[0], names[0])
-				default:
-					a.say("cluster %s added", names[0])
-				}
-				if !wait {
-					return a.tellCluster(p, answer.GetCluster())
-				}
-				return a.awaitCluster(cmd.Context(), p, c, names[0], timeout)
-			})
-		},
+			switch {
+			case answer.GetExisted():
+				a.say("cluster %s is there already, with the same settings", names[0])
+			case !wait:
+				a.say("cluster %s added; the server connects to it: see 'paceline cluster get %s'", names[0], names[0])
+			default:
+				a.say("cluster %s added", names[0])
+			}
+			if !wait {
+				return a.tellCluster(p, answer.GetCluster())
+			}
+			return a.awaitCluster(cmd.Context(), p, c, names[0], timeout)
+		})
 	}
-	f.addMesos(cmd)
+	f.add(cmd)
+	cmd.Flags().AddFlagSet(own)
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is connected")
 	cmd.Flags().DurationVar(&timeout, "wait-timeout", time.Minute, "how long to wait")
 	return cmd
@@ -283,6 +301,7 @@ func (a *app) printCluster(p *output.Printer, c *pacelinev1.Cluster) error {
 	f.add("Knows the cell as", "%s", c.GetIdentity())
 	f.add("Labels", "%s", output.Pairs(c.GetSpec().GetLabels()))
 	mesosFacts(&f, c.GetSpec().GetMesos())
+	kubernetesFacts(&f, c.GetSpec().GetKubernetes())
 	f.add("Version", "%s", clusterVersion(c))
 	f.add("Added", "%s", a.since(c.GetCreateTime()))
 	if c.GetVersion() > 1 {
@@ -372,13 +391,15 @@ func clusterColumns(now time.Time) output.Columns[*pacelinev1.Cluster] {
 }
 
 func (a *app) clusterUpdate() *cobra.Command {
-	f := &specFlags{}
+	f, mesos, kubernetes := &specFlags{}, &mesosFlags{}, &kubernetesFlags{}
+	ofMesos, ofKubernetes := mesos.set(), kubernetes.set()
 	cmd := &cobra.Command{
 		Use:   "update NAME",
 		Short: "Change the settings of a cluster",
 		Long: `Change the settings of a cluster that was added: those that are given, and no others. A list or the labels are replaced as a whole. The server connects anew
-with them, and runs go on meanwhile.`,
+with them, and runs go on meanwhile. The kind of a cluster stays: see 'paceline cluster add' for which settings are whose.`,
 		Example: `  paceline cluster update east --master http://10.0.0.3:5050
+  paceline cluster update west --default-image registry.example.com/base:2
   paceline cluster update east --shards 2 --label region=eu`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeClusterArgs,
@@ -390,6 +411,19 @@ with them, and runs go on meanwhile.`,
 				}
 				spec, former := answer.GetCluster().GetSpec(), answer.GetCluster().GetVersion()
 				f.apply(cmd, spec)
+				if m := spec.GetMesos(); m != nil {
+					mesos.apply(cmd, m)
+				} else if err := foreign(cmd, ofMesos, answer.GetCluster()); err != nil {
+					return usage(cmd, err)
+				}
+				if k := spec.GetKubernetes(); k != nil {
+					err = kubernetes.apply(cmd, k)
+				} else {
+					err = foreign(cmd, ofKubernetes, answer.GetCluster())
+				}
+				if err != nil {
+					return usage(cmd, err)
+				}
 				changed, err := call(cmd.Context(), c.Clusters.UpdateCluster, &pacelinev1.UpdateClusterRequest{Spec: spec, ExpectedVersion: former})
 				if err != nil {
 					return err
@@ -404,8 +438,21 @@ with them, and runs go on meanwhile.`,
 			})
 		},
 	}
-	f.addMesos(cmd)
+	f.add(cmd)
+	cmd.Flags().AddFlagSet(ofMesos)
+	cmd.Flags().AddFlagSet(ofKubernetes)
 	return cmd
+}
+
+// foreign finds a setting that was given and is one of another kind of cluster.
+func foreign(cmd *cobra.Command, settings *pflag.FlagSet, c *pacelinev1.Cluster) error {
+	var err error
+	settings.VisitAll(func(flag *pflag.Flag) {
+		if err == nil && cmd.Flags().Changed(flag.Name) {
+			err = fmt.Errorf("cluster %s is of kind %s, and --%s is a setting of another kind", c.GetSpec().GetName(), c.GetKind(), flag.Name)
+		}
+	})
+	return err
 }
 
 func (a *app) clusterRemove() *cobra.Command {
@@ -416,8 +463,9 @@ func (a *app) clusterRemove() *cobra.Command {
 		Short:   "Take leave of a cluster and forget it",
 		Long: `Take leave of a cluster and forget it. It is refused while live runs are there.
 
-With --force the cluster is told to end them, if it can be reached; they count as lost and are tried again on other clusters, as after any loss. A cluster
-that cannot be reached ends them once it gives up on the cell: until then they may go on beside their successors.`,
+With --force the cluster is told to end them, if it can be reached; they count as lost and are tried again on other clusters, as after any loss. A Mesos
+cluster that cannot be reached ends them once it gives up on the cell, a Kubernetes cluster when somebody deletes the pods: until then they may go on beside
+their successors.`,
 		Example: `  paceline cluster remove east
   paceline cluster remove east --force`,
 		Args:              args(cobra.ExactArgs(1)),

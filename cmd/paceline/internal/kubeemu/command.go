@@ -47,7 +47,7 @@ command alone: no images or volumes. With --pods-last they are pretended to run 
 
 Flags that begin with --fault make it suffer, as real clusters do, so that its clients can be seen to survive.
 
-A cell cannot be connected to a Kubernetes cluster yet, this one or another.`
+A cell takes it as any other: write the kubeconfig below the server's directory of secrets, and see 'paceline cluster add kubernetes --help'.`
 
 // NewCommand returns the verb.
 func NewCommand() *cobra.Command {

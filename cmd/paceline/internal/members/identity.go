@@ -8,12 +8,15 @@ import (
 	"github.com/paceline-sched/paceline/core/scheduler"
 )
 
-// Identity keeps what a cluster knows the cell by, such as the id of a Mesos framework. It lies in the cell's store beside the cluster's settings, so that a
+// Identity keeps what a cluster knows the cell by, such as the id of a Mesos framework or the owner of pods. It lies in the cell's store beside the cluster's settings, so that a
 // second start and a restored backup are to the cluster who the cell was before, and find their runs.
 type Identity struct {
 	cell    *engine.Engine
 	cluster string
 }
+
+// Epoch is the cell's, which grows with every start.
+func (i *Identity) Epoch() uint64 { return i.cell.Epoch() }
 
 // Load returns the identity; "": there is none yet.
 func (i *Identity) Load() (string, error) {

@@ -295,8 +295,16 @@ func (m *Manager) takeLeave(ctx context.Context, c *connection) (warnings []stri
 	keeps, err := c.leave(ctx)
 	if err != nil && keeps {
 		m.config.Log.Warn("a cluster was removed that could not be told", slog.String(telemetry.KeyCluster, c.member.Name), slog.Any(telemetry.KeyError, err))
-		warnings = append(warnings, fmt.Sprintf("cluster %s could not be told (%v): what still runs there goes on until the cluster gives up on the cell", c.member.Name, err))
+		warnings = append(warnings, fmt.Sprintf("cluster %s could not be told (%v): what still runs there goes on until %s", c.member.Name, err, goesOnUntil(c.member.Kind)))
 	}
 	m.take(c)
 	return warnings
+}
+
+// goesOnUntil says when runs end on a cluster that could not be told.
+func goesOnUntil(kind cluster.Kind) string {
+	if kind == cluster.KindKubernetes {
+		return "somebody deletes its pods there"
+	}
+	return "the cluster gives up on the cell"
 }

@@ -37,6 +37,17 @@ func (h *host) serve(ctx context.Context, s members.Shard) error {
 	return r.Run(ctx)
 }
 
+// prepare says how to connect to a cluster that was added. It reads the files that the settings name, and speaks to nobody.
+func (c *Config) prepare(s *cluster.Spec, id *members.Identity) (func() (driver.Driver, error), error) {
+	switch {
+	case s.Mesos != nil:
+		return c.prepareMesos(s, id)
+	case s.Kubernetes != nil:
+		return c.prepareKubernetes(s, id)
+	}
+	return nil, fmt.Errorf("cluster %s is of a kind that this server cannot connect to", s.Name)
+}
+
 // flagged are the clusters that flags name.
 func (c *Config) flagged() ([]members.Member, error) {
 	var list []members.Member

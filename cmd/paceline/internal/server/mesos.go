@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/members"
@@ -20,11 +19,7 @@ import (
 	"github.com/paceline-sched/paceline/hostmanagers/mesos"
 )
 
-// prepare says how to connect to a cluster that was added. It reads the files that the settings name, and speaks to nobody.
-func (c *Config) prepare(s *cluster.Spec, id *members.Identity) (func() (driver.Driver, error), error) {
-	if s.Mesos == nil {
-		return nil, fmt.Errorf("cluster %s is of a kind that this server cannot connect to", s.Name)
-	}
+func (c *Config) prepareMesos(s *cluster.Spec, id *members.Identity) (func() (driver.Driver, error), error) {
 	config, err := c.mesosConfig(s.Mesos)
 	if err != nil {
 		return nil, err
@@ -105,64 +100,4 @@ func (c *Config) emulateMesos(ctx context.Context) (list []members.Member, stop 
 	return []members.Member{{
 		Name: "mesos", Kind: cluster.KindMesos, Connect: func() (driver.Driver, error) { return mesos.New(config) },
 	}}, stop, nil
-}
-
-func wrongFile(field string, err error) error {
-	return &cluster.FieldError{Field: field, Message: err.Error(), Hint: "the path is one of the server's machine, and the server must be able to read the file"}
-}
-
-// maxSecretBytes bounds a secret.
-const maxSecretBytes = 4096
-
-// readSecret reads a secret where its reference says it is. Files count below the directory of secrets alone, so that who may add clusters cannot have the
-// server send any of its machine's files to whom he likes.
-func (c *Config) readSecret(ref cluster.Secret) (string, error) {
-	if ref.Env != "" {
-		secret, ok := os.LookupEnv(ref.Env)
-		if !ok || secret == "" {
-			return "", &cluster.FieldError{Field: "mesos.secret_env", Message: "the server's environment has no variable " + ref.Env, Hint: "start the server with it"}
-		}
-		return secret, nil
-	}
-	name, err := below(c.SecretsDir, ref.File)
-	if err != nil {
-		return "", wrongSecret(err)
-	}
-	root, err := os.OpenRoot(c.SecretsDir)
-	if err != nil {
-		return "", wrongSecret(err)
-	}
-	defer root.Close() //nolint:errcheck // it is only read
-	raw, err := root.ReadFile(name)
-	if err != nil {
-		return "", wrongSecret(fmt.Errorf("below the server's directory of secrets, %s: %w", c.SecretsDir, err))
-	}
-	secret := strings.TrimRight(string(raw), "\r\n")
-	if secret == "" || len(secret) > maxSecretBytes || strings.ContainsAny(secret, "\r\n\x00") {
-		return "", wrongSecret(fmt.Errorf("%s holds no secret: it is one line of up to %d bytes", ref.File, maxSecretBytes))
-	}
-	return secret, nil
-}
-
-func wrongSecret(err error) error {
-	return &cluster.FieldError{
-		Field: "mesos.secret_file", Message: err.Error(),
-		Hint: "put the file below the directory that the server's --secrets-dir names, by default secrets in its data directory, where the server may read it",
-	}
-}
-
-// below returns a path as it is below a directory.
-func below(dir, path string) (string, error) {
-	if !filepath.IsAbs(path) {
-		return path, nil
-	}
-	absolute, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
-	}
-	rest, ok := strings.CutPrefix(filepath.Clean(path), absolute+string(filepath.Separator))
-	if !ok {
-		return "", errors.New("the file " + path + " is not below " + absolute)
-	}
-	return rest, nil
 }

@@ -4112,7 +4112,9 @@ type Cluster struct {
 	// Into how many shards it is cut.
 	Shards uint32 `protobuf:"varint,8,opt,name=shards" json:"shards,omitempty"`
 	// Set for a Mesos cluster.
-	Mesos         *MesosCluster `protobuf:"bytes,9,opt,name=mesos" json:"mesos,omitempty"`
+	Mesos *MesosCluster `protobuf:"bytes,9,opt,name=mesos" json:"mesos,omitempty"`
+	// Set for a Kubernetes cluster.
+	Kubernetes    *KubernetesCluster `protobuf:"bytes,10,opt,name=kubernetes" json:"kubernetes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4206,6 +4208,13 @@ func (x *Cluster) GetShards() uint32 {
 func (x *Cluster) GetMesos() *MesosCluster {
 	if x != nil {
 		return x.Mesos
+	}
+	return nil
+}
+
+func (x *Cluster) GetKubernetes() *KubernetesCluster {
+	if x != nil {
+		return x.Kubernetes
 	}
 	return nil
 }
@@ -4326,6 +4335,169 @@ func (x *MesosCluster) GetFramework() string {
 		return x.Framework
 	}
 	return ""
+}
+
+// KubernetesCluster is cluster.Kubernetes.
+type KubernetesCluster struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file that says how to reach it.
+	Kubeconfig string `protobuf:"bytes,1,opt,name=kubeconfig" json:"kubeconfig,omitempty"`
+	// Which of its contexts.
+	Context string `protobuf:"bytes,2,opt,name=context" json:"context,omitempty"`
+	// The server is a pod of it.
+	InCluster bool `protobuf:"varint,3,opt,name=in_cluster,json=inCluster" json:"in_cluster,omitempty"`
+	// Where pods go whose job does not say.
+	Namespace string `protobuf:"bytes,4,opt,name=namespace" json:"namespace,omitempty"`
+	// What runs commands without an image.
+	DefaultImage string `protobuf:"bytes,5,opt,name=default_image,json=defaultImage" json:"default_image,omitempty"`
+	// The label that names host pools.
+	PoolLabel string `protobuf:"bytes,6,opt,name=pool_label,json=poolLabel" json:"pool_label,omitempty"`
+	// Keys of taints that pods tolerate.
+	Tolerated []string `protobuf:"bytes,7,rep,name=tolerated" json:"tolerated,omitempty"`
+	// Resources that are GPUs.
+	Gpus []string `protobuf:"bytes,8,rep,name=gpus" json:"gpus,omitempty"`
+	// Tasks may have paths of their hosts.
+	HostPaths bool `protobuf:"varint,9,opt,name=host_paths,json=hostPaths" json:"host_paths,omitempty"`
+	// Tasks may be privileged.
+	Privileged bool `protobuf:"varint,10,opt,name=privileged" json:"privileged,omitempty"`
+	// The first port that tasks are given.
+	FirstPort uint32 `protobuf:"varint,11,opt,name=first_port,json=firstPort" json:"first_port,omitempty"`
+	// The last one.
+	LastPort uint32 `protobuf:"varint,12,opt,name=last_port,json=lastPort" json:"last_port,omitempty"`
+	// What the namespaces of pools are called after.
+	NamespacePerPool string `protobuf:"bytes,13,opt,name=namespace_per_pool,json=namespacePerPool" json:"namespace_per_pool,omitempty"`
+	// Missing ones are made.
+	CreateNamespaces bool `protobuf:"varint,14,opt,name=create_namespaces,json=createNamespaces" json:"create_namespaces,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *KubernetesCluster) Reset() {
+	*x = KubernetesCluster{}
+	mi := &file_paceline_record_v1_record_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KubernetesCluster) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KubernetesCluster) ProtoMessage() {}
+
+func (x *KubernetesCluster) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_record_v1_record_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KubernetesCluster.ProtoReflect.Descriptor instead.
+func (*KubernetesCluster) Descriptor() ([]byte, []int) {
+	return file_paceline_record_v1_record_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *KubernetesCluster) GetKubeconfig() string {
+	if x != nil {
+		return x.Kubeconfig
+	}
+	return ""
+}
+
+func (x *KubernetesCluster) GetContext() string {
+	if x != nil {
+		return x.Context
+	}
+	return ""
+}
+
+func (x *KubernetesCluster) GetInCluster() bool {
+	if x != nil {
+		return x.InCluster
+	}
+	return false
+}
+
+func (x *KubernetesCluster) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *KubernetesCluster) GetDefaultImage() string {
+	if x != nil {
+		return x.DefaultImage
+	}
+	return ""
+}
+
+func (x *KubernetesCluster) GetPoolLabel() string {
+	if x != nil {
+		return x.PoolLabel
+	}
+	return ""
+}
+
+func (x *KubernetesCluster) GetTolerated() []string {
+	if x != nil {
+		return x.Tolerated
+	}
+	return nil
+}
+
+func (x *KubernetesCluster) GetGpus() []string {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *KubernetesCluster) GetHostPaths() bool {
+	if x != nil {
+		return x.HostPaths
+	}
+	return false
+}
+
+func (x *KubernetesCluster) GetPrivileged() bool {
+	if x != nil {
+		return x.Privileged
+	}
+	return false
+}
+
+func (x *KubernetesCluster) GetFirstPort() uint32 {
+	if x != nil {
+		return x.FirstPort
+	}
+	return 0
+}
+
+func (x *KubernetesCluster) GetLastPort() uint32 {
+	if x != nil {
+		return x.LastPort
+	}
+	return 0
+}
+
+func (x *KubernetesCluster) GetNamespacePerPool() string {
+	if x != nil {
+		return x.NamespacePerPool
+	}
+	return ""
+}
+
+func (x *KubernetesCluster) GetCreateNamespaces() bool {
+	if x != nil {
+		return x.CreateNamespaces
+	}
+	return false
 }
 
 var File_paceline_record_v1_record_proto protoreflect.FileDescriptor
@@ -4733,7 +4905,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x05state\x18\x02 \x01(\fR\x05state\x12\x1a\n" +
 	"\barchives\x18\x03 \x03(\fR\barchives\x12\x18\n" +
 	"\aupdated\x18\x04 \x01(\x10R\aupdated\x12\x0e\n" +
-	"\x02by\x18\x05 \x01(\tR\x02by\"\xe3\x02\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\"\xaa\x03\n" +
 	"\aCluster\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\x10R\acreated\x12\x18\n" +
@@ -4743,7 +4915,11 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x04name\x18\x06 \x01(\tR\x04name\x12?\n" +
 	"\x06labels\x18\a \x03(\v2'.paceline.record.v1.Cluster.LabelsEntryR\x06labels\x12\x16\n" +
 	"\x06shards\x18\b \x01(\rR\x06shards\x126\n" +
-	"\x05mesos\x18\t \x01(\v2 .paceline.record.v1.MesosClusterR\x05mesos\x1a9\n" +
+	"\x05mesos\x18\t \x01(\v2 .paceline.record.v1.MesosClusterR\x05mesos\x12E\n" +
+	"\n" +
+	"kubernetes\x18\n" +
+	" \x01(\v2%.paceline.record.v1.KubernetesClusterR\n" +
+	"kubernetes\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x02\n" +
@@ -4758,7 +4934,31 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\aca_file\x18\x06 \x01(\tR\x06caFile\x12\x1a\n" +
 	"\bfailover\x18\a \x01(\x03R\bfailover\x12\x12\n" +
 	"\x04user\x18\b \x01(\tR\x04user\x12\x1c\n" +
-	"\tframework\x18\t \x01(\tR\tframeworkBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
+	"\tframework\x18\t \x01(\tR\tframework\"\xd6\x03\n" +
+	"\x11KubernetesCluster\x12\x1e\n" +
+	"\n" +
+	"kubeconfig\x18\x01 \x01(\tR\n" +
+	"kubeconfig\x12\x18\n" +
+	"\acontext\x18\x02 \x01(\tR\acontext\x12\x1d\n" +
+	"\n" +
+	"in_cluster\x18\x03 \x01(\bR\tinCluster\x12\x1c\n" +
+	"\tnamespace\x18\x04 \x01(\tR\tnamespace\x12#\n" +
+	"\rdefault_image\x18\x05 \x01(\tR\fdefaultImage\x12\x1d\n" +
+	"\n" +
+	"pool_label\x18\x06 \x01(\tR\tpoolLabel\x12\x1c\n" +
+	"\ttolerated\x18\a \x03(\tR\ttolerated\x12\x12\n" +
+	"\x04gpus\x18\b \x03(\tR\x04gpus\x12\x1d\n" +
+	"\n" +
+	"host_paths\x18\t \x01(\bR\thostPaths\x12\x1e\n" +
+	"\n" +
+	"privileged\x18\n" +
+	" \x01(\bR\n" +
+	"privileged\x12\x1d\n" +
+	"\n" +
+	"first_port\x18\v \x01(\rR\tfirstPort\x12\x1b\n" +
+	"\tlast_port\x18\f \x01(\rR\blastPort\x12,\n" +
+	"\x12namespace_per_pool\x18\r \x01(\tR\x10namespacePerPool\x12+\n" +
+	"\x11create_namespaces\x18\x0e \x01(\bR\x10createNamespacesBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
 var (
 	file_paceline_record_v1_record_proto_rawDescOnce sync.Once
@@ -4772,78 +4972,79 @@ func file_paceline_record_v1_record_proto_rawDescGZIP() []byte {
 	return file_paceline_record_v1_record_proto_rawDescData
 }
 
-var file_paceline_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_paceline_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_paceline_record_v1_record_proto_goTypes = []any{
-	(*Vector)(nil),         // 0: paceline.record.v1.Vector
-	(*Caller)(nil),         // 1: paceline.record.v1.Caller
-	(*Cell)(nil),           // 2: paceline.record.v1.Cell
-	(*Pool)(nil),           // 3: paceline.record.v1.Pool
-	(*Limit)(nil),          // 4: paceline.record.v1.Limit
-	(*Spec)(nil),           // 5: paceline.record.v1.Spec
-	(*Gang)(nil),           // 6: paceline.record.v1.Gang
-	(*GangGroup)(nil),      // 7: paceline.record.v1.GangGroup
-	(*Template)(nil),       // 8: paceline.record.v1.Template
-	(*Execution)(nil),      // 9: paceline.record.v1.Execution
-	(*Container)(nil),      // 10: paceline.record.v1.Container
-	(*Mount)(nil),          // 11: paceline.record.v1.Mount
-	(*Artifact)(nil),       // 12: paceline.record.v1.Artifact
-	(*Volume)(nil),         // 13: paceline.record.v1.Volume
-	(*MesosPart)(nil),      // 14: paceline.record.v1.MesosPart
-	(*KubernetesPart)(nil), // 15: paceline.record.v1.KubernetesPart
-	(*Port)(nil),           // 16: paceline.record.v1.Port
-	(*HealthCheck)(nil),    // 17: paceline.record.v1.HealthCheck
-	(*Override)(nil),       // 18: paceline.record.v1.Override
-	(*Placement)(nil),      // 19: paceline.record.v1.Placement
-	(*Constraint)(nil),     // 20: paceline.record.v1.Constraint
-	(*Preference)(nil),     // 21: paceline.record.v1.Preference
-	(*Affinity)(nil),       // 22: paceline.record.v1.Affinity
-	(*Spread)(nil),         // 23: paceline.record.v1.Spread
-	(*Job)(nil),            // 24: paceline.record.v1.Job
-	(*GangLife)(nil),       // 25: paceline.record.v1.GangLife
-	(*Task)(nil),           // 26: paceline.record.v1.Task
-	(*Run)(nil),            // 27: paceline.record.v1.Run
-	(*Host)(nil),           // 28: paceline.record.v1.Host
-	(*Device)(nil),         // 29: paceline.record.v1.Device
-	(*Idempotency)(nil),    // 30: paceline.record.v1.Idempotency
-	(*Changes)(nil),        // 31: paceline.record.v1.Changes
-	(*Change)(nil),         // 32: paceline.record.v1.Change
-	(*Seconds)(nil),        // 33: paceline.record.v1.Seconds
-	(*Account)(nil),        // 34: paceline.record.v1.Account
-	(*Balance)(nil),        // 35: paceline.record.v1.Balance
-	(*Sample)(nil),         // 36: paceline.record.v1.Sample
-	(*OwnerReading)(nil),   // 37: paceline.record.v1.OwnerReading
-	(*Rules)(nil),          // 38: paceline.record.v1.Rules
-	(*RulesVersion)(nil),   // 39: paceline.record.v1.RulesVersion
-	(*Archive)(nil),        // 40: paceline.record.v1.Archive
-	(*Policies)(nil),       // 41: paceline.record.v1.Policies
-	(*Cluster)(nil),        // 42: paceline.record.v1.Cluster
-	(*MesosCluster)(nil),   // 43: paceline.record.v1.MesosCluster
-	nil,                    // 44: paceline.record.v1.Spec.LabelsEntry
-	nil,                    // 45: paceline.record.v1.Template.EnvEntry
-	nil,                    // 46: paceline.record.v1.Template.LabelsEntry
-	nil,                    // 47: paceline.record.v1.Container.EnvEntry
-	nil,                    // 48: paceline.record.v1.Container.NeedsEntry
-	nil,                    // 49: paceline.record.v1.Override.EnvEntry
-	nil,                    // 50: paceline.record.v1.Override.LabelsEntry
-	nil,                    // 51: paceline.record.v1.Affinity.SelectorEntry
-	nil,                    // 52: paceline.record.v1.Host.AttributesEntry
-	nil,                    // 53: paceline.record.v1.Cluster.LabelsEntry
+	(*Vector)(nil),            // 0: paceline.record.v1.Vector
+	(*Caller)(nil),            // 1: paceline.record.v1.Caller
+	(*Cell)(nil),              // 2: paceline.record.v1.Cell
+	(*Pool)(nil),              // 3: paceline.record.v1.Pool
+	(*Limit)(nil),             // 4: paceline.record.v1.Limit
+	(*Spec)(nil),              // 5: paceline.record.v1.Spec
+	(*Gang)(nil),              // 6: paceline.record.v1.Gang
+	(*GangGroup)(nil),         // 7: paceline.record.v1.GangGroup
+	(*Template)(nil),          // 8: paceline.record.v1.Template
+	(*Execution)(nil),         // 9: paceline.record.v1.Execution
+	(*Container)(nil),         // 10: paceline.record.v1.Container
+	(*Mount)(nil),             // 11: paceline.record.v1.Mount
+	(*Artifact)(nil),          // 12: paceline.record.v1.Artifact
+	(*Volume)(nil),            // 13: paceline.record.v1.Volume
+	(*MesosPart)(nil),         // 14: paceline.record.v1.MesosPart
+	(*KubernetesPart)(nil),    // 15: paceline.record.v1.KubernetesPart
+	(*Port)(nil),              // 16: paceline.record.v1.Port
+	(*HealthCheck)(nil),       // 17: paceline.record.v1.HealthCheck
+	(*Override)(nil),          // 18: paceline.record.v1.Override
+	(*Placement)(nil),         // 19: paceline.record.v1.Placement
+	(*Constraint)(nil),        // 20: paceline.record.v1.Constraint
+	(*Preference)(nil),        // 21: paceline.record.v1.Preference
+	(*Affinity)(nil),          // 22: paceline.record.v1.Affinity
+	(*Spread)(nil),            // 23: paceline.record.v1.Spread
+	(*Job)(nil),               // 24: paceline.record.v1.Job
+	(*GangLife)(nil),          // 25: paceline.record.v1.GangLife
+	(*Task)(nil),              // 26: paceline.record.v1.Task
+	(*Run)(nil),               // 27: paceline.record.v1.Run
+	(*Host)(nil),              // 28: paceline.record.v1.Host
+	(*Device)(nil),            // 29: paceline.record.v1.Device
+	(*Idempotency)(nil),       // 30: paceline.record.v1.Idempotency
+	(*Changes)(nil),           // 31: paceline.record.v1.Changes
+	(*Change)(nil),            // 32: paceline.record.v1.Change
+	(*Seconds)(nil),           // 33: paceline.record.v1.Seconds
+	(*Account)(nil),           // 34: paceline.record.v1.Account
+	(*Balance)(nil),           // 35: paceline.record.v1.Balance
+	(*Sample)(nil),            // 36: paceline.record.v1.Sample
+	(*OwnerReading)(nil),      // 37: paceline.record.v1.OwnerReading
+	(*Rules)(nil),             // 38: paceline.record.v1.Rules
+	(*RulesVersion)(nil),      // 39: paceline.record.v1.RulesVersion
+	(*Archive)(nil),           // 40: paceline.record.v1.Archive
+	(*Policies)(nil),          // 41: paceline.record.v1.Policies
+	(*Cluster)(nil),           // 42: paceline.record.v1.Cluster
+	(*MesosCluster)(nil),      // 43: paceline.record.v1.MesosCluster
+	(*KubernetesCluster)(nil), // 44: paceline.record.v1.KubernetesCluster
+	nil,                       // 45: paceline.record.v1.Spec.LabelsEntry
+	nil,                       // 46: paceline.record.v1.Template.EnvEntry
+	nil,                       // 47: paceline.record.v1.Template.LabelsEntry
+	nil,                       // 48: paceline.record.v1.Container.EnvEntry
+	nil,                       // 49: paceline.record.v1.Container.NeedsEntry
+	nil,                       // 50: paceline.record.v1.Override.EnvEntry
+	nil,                       // 51: paceline.record.v1.Override.LabelsEntry
+	nil,                       // 52: paceline.record.v1.Affinity.SelectorEntry
+	nil,                       // 53: paceline.record.v1.Host.AttributesEntry
+	nil,                       // 54: paceline.record.v1.Cluster.LabelsEntry
 }
 var file_paceline_record_v1_record_proto_depIdxs = []int32{
 	0,  // 0: paceline.record.v1.Pool.reservation:type_name -> paceline.record.v1.Vector
 	4,  // 1: paceline.record.v1.Pool.limits:type_name -> paceline.record.v1.Limit
 	4,  // 2: paceline.record.v1.Pool.user_limits:type_name -> paceline.record.v1.Limit
-	44, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
+	45, // 3: paceline.record.v1.Spec.labels:type_name -> paceline.record.v1.Spec.LabelsEntry
 	8,  // 4: paceline.record.v1.Spec.template:type_name -> paceline.record.v1.Template
 	18, // 5: paceline.record.v1.Spec.overrides:type_name -> paceline.record.v1.Override
 	19, // 6: paceline.record.v1.Spec.placement:type_name -> paceline.record.v1.Placement
 	6,  // 7: paceline.record.v1.Spec.gangs:type_name -> paceline.record.v1.Gang
 	7,  // 8: paceline.record.v1.Gang.groups:type_name -> paceline.record.v1.GangGroup
-	45, // 9: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
+	46, // 9: paceline.record.v1.Template.env:type_name -> paceline.record.v1.Template.EnvEntry
 	0,  // 10: paceline.record.v1.Template.needs:type_name -> paceline.record.v1.Vector
 	16, // 11: paceline.record.v1.Template.ports:type_name -> paceline.record.v1.Port
 	17, // 12: paceline.record.v1.Template.health:type_name -> paceline.record.v1.HealthCheck
-	46, // 13: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
+	47, // 13: paceline.record.v1.Template.labels:type_name -> paceline.record.v1.Template.LabelsEntry
 	9,  // 14: paceline.record.v1.Template.execution:type_name -> paceline.record.v1.Execution
 	10, // 15: paceline.record.v1.Execution.main:type_name -> paceline.record.v1.Container
 	10, // 16: paceline.record.v1.Execution.inits:type_name -> paceline.record.v1.Container
@@ -4852,21 +5053,21 @@ var file_paceline_record_v1_record_proto_depIdxs = []int32{
 	13, // 19: paceline.record.v1.Execution.volumes:type_name -> paceline.record.v1.Volume
 	14, // 20: paceline.record.v1.Execution.mesos:type_name -> paceline.record.v1.MesosPart
 	15, // 21: paceline.record.v1.Execution.kubernetes:type_name -> paceline.record.v1.KubernetesPart
-	47, // 22: paceline.record.v1.Container.env:type_name -> paceline.record.v1.Container.EnvEntry
-	48, // 23: paceline.record.v1.Container.needs:type_name -> paceline.record.v1.Container.NeedsEntry
+	48, // 22: paceline.record.v1.Container.env:type_name -> paceline.record.v1.Container.EnvEntry
+	49, // 23: paceline.record.v1.Container.needs:type_name -> paceline.record.v1.Container.NeedsEntry
 	11, // 24: paceline.record.v1.Container.mounts:type_name -> paceline.record.v1.Mount
-	49, // 25: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
+	50, // 25: paceline.record.v1.Override.env:type_name -> paceline.record.v1.Override.EnvEntry
 	0,  // 26: paceline.record.v1.Override.needs:type_name -> paceline.record.v1.Vector
-	50, // 27: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
+	51, // 27: paceline.record.v1.Override.labels:type_name -> paceline.record.v1.Override.LabelsEntry
 	20, // 28: paceline.record.v1.Placement.constraints:type_name -> paceline.record.v1.Constraint
 	21, // 29: paceline.record.v1.Placement.preferences:type_name -> paceline.record.v1.Preference
 	22, // 30: paceline.record.v1.Placement.affinities:type_name -> paceline.record.v1.Affinity
 	23, // 31: paceline.record.v1.Placement.spreads:type_name -> paceline.record.v1.Spread
 	20, // 32: paceline.record.v1.Preference.constraint:type_name -> paceline.record.v1.Constraint
-	51, // 33: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
+	52, // 33: paceline.record.v1.Affinity.selector:type_name -> paceline.record.v1.Affinity.SelectorEntry
 	1,  // 34: paceline.record.v1.Job.caller:type_name -> paceline.record.v1.Caller
 	25, // 35: paceline.record.v1.Job.gangs:type_name -> paceline.record.v1.GangLife
-	52, // 36: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
+	53, // 36: paceline.record.v1.Host.attributes:type_name -> paceline.record.v1.Host.AttributesEntry
 	0,  // 37: paceline.record.v1.Host.capacity:type_name -> paceline.record.v1.Vector
 	0,  // 38: paceline.record.v1.Host.foreign:type_name -> paceline.record.v1.Vector
 	29, // 39: paceline.record.v1.Host.devices:type_name -> paceline.record.v1.Device
@@ -4884,13 +5085,14 @@ var file_paceline_record_v1_record_proto_depIdxs = []int32{
 	37, // 51: paceline.record.v1.Sample.owners:type_name -> paceline.record.v1.OwnerReading
 	0,  // 52: paceline.record.v1.OwnerReading.held:type_name -> paceline.record.v1.Vector
 	39, // 53: paceline.record.v1.Rules.kept:type_name -> paceline.record.v1.RulesVersion
-	53, // 54: paceline.record.v1.Cluster.labels:type_name -> paceline.record.v1.Cluster.LabelsEntry
+	54, // 54: paceline.record.v1.Cluster.labels:type_name -> paceline.record.v1.Cluster.LabelsEntry
 	43, // 55: paceline.record.v1.Cluster.mesos:type_name -> paceline.record.v1.MesosCluster
-	56, // [56:56] is the sub-list for method output_type
-	56, // [56:56] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	44, // 56: paceline.record.v1.Cluster.kubernetes:type_name -> paceline.record.v1.KubernetesCluster
+	57, // [57:57] is the sub-list for method output_type
+	57, // [57:57] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_paceline_record_v1_record_proto_init() }
@@ -4904,7 +5106,7 @@ func file_paceline_record_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_record_v1_record_proto_rawDesc), len(file_paceline_record_v1_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   54,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -98,6 +98,7 @@ type ClusterSpec struct {
 	// Types that are valid to be assigned to Settings:
 	//
 	//	*ClusterSpec_Mesos
+	//	*ClusterSpec_Kubernetes
 	Settings      isClusterSpec_Settings `protobuf_oneof:"settings"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -170,6 +171,15 @@ func (x *ClusterSpec) GetMesos() *MesosCluster {
 	return nil
 }
 
+func (x *ClusterSpec) GetKubernetes() *KubernetesCluster {
+	if x != nil {
+		if x, ok := x.Settings.(*ClusterSpec_Kubernetes); ok {
+			return x.Kubernetes
+		}
+	}
+	return nil
+}
+
 type isClusterSpec_Settings interface {
 	isClusterSpec_Settings()
 }
@@ -179,7 +189,14 @@ type ClusterSpec_Mesos struct {
 	Mesos *MesosCluster `protobuf:"bytes,10,opt,name=mesos,proto3,oneof"`
 }
 
+type ClusterSpec_Kubernetes struct {
+	// A Kubernetes cluster.
+	Kubernetes *KubernetesCluster `protobuf:"bytes,11,opt,name=kubernetes,proto3,oneof"`
+}
+
 func (*ClusterSpec_Mesos) isClusterSpec_Settings() {}
+
+func (*ClusterSpec_Kubernetes) isClusterSpec_Settings() {}
 
 // MesosCluster is how to be a framework of a Mesos cluster.
 type MesosCluster struct {
@@ -299,12 +316,176 @@ func (x *MesosCluster) GetFrameworkName() string {
 	return ""
 }
 
+// KubernetesCluster is how to reach an API server of Kubernetes, and how to use its cluster.
+type KubernetesCluster struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The kubeconfig that says where the API server is and who the cell is there. It lies below the server's directory of secrets, as does every file that
+	// it names; it is read at each connection. One that names a program to run is refused. Exactly one of it and in_cluster is set.
+	Kubeconfig string `protobuf:"bytes,1,opt,name=kubeconfig,proto3" json:"kubeconfig,omitempty"`
+	// Which of its contexts. Default: its current one.
+	Context string `protobuf:"bytes,2,opt,name=context,proto3" json:"context,omitempty"`
+	// The server is a pod of the cluster and uses its service account.
+	InCluster bool `protobuf:"varint,3,opt,name=in_cluster,json=inCluster,proto3" json:"in_cluster,omitempty"`
+	// The namespace of pods whose job names none. Default: default.
+	Namespace string `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// The image that runs commands of tasks without one. Default: none; such tasks go to other clusters.
+	DefaultImage string `protobuf:"bytes,5,opt,name=default_image,json=defaultImage,proto3" json:"default_image,omitempty"`
+	// The label of nodes that names their host pool. Default: paceline.io/host-pool.
+	PoolLabel string `protobuf:"bytes,6,opt,name=pool_label,json=poolLabel,proto3" json:"pool_label,omitempty"`
+	// Keys of taints that do not keep the cell's pods away.
+	ToleratedTaints []string `protobuf:"bytes,7,rep,name=tolerated_taints,json=toleratedTaints,proto3" json:"tolerated_taints,omitempty"`
+	// Resources of device plug-ins that are GPUs. Default: nvidia.com/gpu, amd.com/gpu, gpu.intel.com/i915.
+	GpuResources []string `protobuf:"bytes,8,rep,name=gpu_resources,json=gpuResources,proto3" json:"gpu_resources,omitempty"`
+	// Tasks may mount paths of their hosts. Default: they may not.
+	AllowHostPaths bool `protobuf:"varint,9,opt,name=allow_host_paths,json=allowHostPaths,proto3" json:"allow_host_paths,omitempty"`
+	// Tasks may run privileged containers. Default: they may not.
+	AllowPrivileged bool `protobuf:"varint,10,opt,name=allow_privileged,json=allowPrivileged,proto3" json:"allow_privileged,omitempty"`
+	// The first of the hosts' ports that tasks are given. Default: 20000.
+	FirstPort uint32 `protobuf:"varint,11,opt,name=first_port,json=firstPort,proto3" json:"first_port,omitempty"`
+	// The last of them. Default: 29999.
+	LastPort uint32 `protobuf:"varint,12,opt,name=last_port,json=lastPort,proto3" json:"last_port,omitempty"`
+	// A namespace for each pool, which no job leaves: {pool} in it stands for what is made of the pool's path. Default: one for all.
+	NamespacePerPool string `protobuf:"bytes,13,opt,name=namespace_per_pool,json=namespacePerPool,proto3" json:"namespace_per_pool,omitempty"`
+	// Namespaces that are missing are made. Default: runs fail that need one.
+	CreateNamespaces bool `protobuf:"varint,14,opt,name=create_namespaces,json=createNamespaces,proto3" json:"create_namespaces,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *KubernetesCluster) Reset() {
+	*x = KubernetesCluster{}
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KubernetesCluster) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KubernetesCluster) ProtoMessage() {}
+
+func (x *KubernetesCluster) ProtoReflect() protoreflect.Message {
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KubernetesCluster.ProtoReflect.Descriptor instead.
+func (*KubernetesCluster) Descriptor() ([]byte, []int) {
+	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *KubernetesCluster) GetKubeconfig() string {
+	if x != nil {
+		return x.Kubeconfig
+	}
+	return ""
+}
+
+func (x *KubernetesCluster) GetContext() string {
+	if x != nil {
+		return x.Context
+	}
+	return ""
+}
+
+func (x *KubernetesCluster) GetInCluster() bool {
+	if x != nil {
+		return x.InCluster
+	}
+	return false
+}
+
+func (x *KubernetesCluster) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *KubernetesCluster) GetDefaultImage() string {
+	if x != nil {
+		return x.DefaultImage
+	}
+	return ""
+}
+
+func (x *KubernetesCluster) GetPoolLabel() string {
+	if x != nil {
+		return x.PoolLabel
+	}
+	return ""
+}
+
+func (x *KubernetesCluster) GetToleratedTaints() []string {
+	if x != nil {
+		return x.ToleratedTaints
+	}
+	return nil
+}
+
+func (x *KubernetesCluster) GetGpuResources() []string {
+	if x != nil {
+		return x.GpuResources
+	}
+	return nil
+}
+
+func (x *KubernetesCluster) GetAllowHostPaths() bool {
+	if x != nil {
+		return x.AllowHostPaths
+	}
+	return false
+}
+
+func (x *KubernetesCluster) GetAllowPrivileged() bool {
+	if x != nil {
+		return x.AllowPrivileged
+	}
+	return false
+}
+
+func (x *KubernetesCluster) GetFirstPort() uint32 {
+	if x != nil {
+		return x.FirstPort
+	}
+	return 0
+}
+
+func (x *KubernetesCluster) GetLastPort() uint32 {
+	if x != nil {
+		return x.LastPort
+	}
+	return 0
+}
+
+func (x *KubernetesCluster) GetNamespacePerPool() string {
+	if x != nil {
+		return x.NamespacePerPool
+	}
+	return ""
+}
+
+func (x *KubernetesCluster) GetCreateNamespaces() bool {
+	if x != nil {
+		return x.CreateNamespaces
+	}
+	return false
+}
+
 // Cluster is a cluster and how it fares.
 type Cluster struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What it is. Of one that flags name there is only the name.
 	Spec *ClusterSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	// mesos, local or simulated.
+	// mesos, kubernetes, local or simulated.
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// A server's flags name it; it cannot be changed here.
 	ByFlags bool `protobuf:"varint,3,opt,name=by_flags,json=byFlags,proto3" json:"by_flags,omitempty"`
@@ -338,7 +519,7 @@ type Cluster struct {
 	Capabilities []string `protobuf:"bytes,17,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// What it says of itself, such as who leads it, for people.
 	Details map[string]string `protobuf:"bytes,18,rep,name=details,proto3" json:"details,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// What it knows the cell by, such as a framework's id. Empty: it was never connected, or knows none.
+	// What it knows the cell by: a framework's id, or the owner that the cell's pods are labelled with. Empty: it was never connected, or knows none.
 	Identity string `protobuf:"bytes,19,opt,name=identity,proto3" json:"identity,omitempty"`
 	// Grows with every change of the spec.
 	Version uint64 `protobuf:"varint,20,opt,name=version,proto3" json:"version,omitempty"`
@@ -354,7 +535,7 @@ type Cluster struct {
 
 func (x *Cluster) Reset() {
 	*x = Cluster{}
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[2]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -366,7 +547,7 @@ func (x *Cluster) String() string {
 func (*Cluster) ProtoMessage() {}
 
 func (x *Cluster) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[2]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -379,7 +560,7 @@ func (x *Cluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cluster.ProtoReflect.Descriptor instead.
 func (*Cluster) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{2}
+	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Cluster) GetSpec() *ClusterSpec {
@@ -560,7 +741,7 @@ type ClusterShard struct {
 
 func (x *ClusterShard) Reset() {
 	*x = ClusterShard{}
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[3]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -572,7 +753,7 @@ func (x *ClusterShard) String() string {
 func (*ClusterShard) ProtoMessage() {}
 
 func (x *ClusterShard) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[3]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -585,7 +766,7 @@ func (x *ClusterShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterShard.ProtoReflect.Descriptor instead.
 func (*ClusterShard) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{3}
+	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ClusterShard) GetId() string {
@@ -627,7 +808,7 @@ type AddClusterRequest struct {
 
 func (x *AddClusterRequest) Reset() {
 	*x = AddClusterRequest{}
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[4]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -639,7 +820,7 @@ func (x *AddClusterRequest) String() string {
 func (*AddClusterRequest) ProtoMessage() {}
 
 func (x *AddClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[4]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -652,7 +833,7 @@ func (x *AddClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddClusterRequest.ProtoReflect.Descriptor instead.
 func (*AddClusterRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{4}
+	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AddClusterRequest) GetSpec() *ClusterSpec {
@@ -675,7 +856,7 @@ type AddClusterResponse struct {
 
 func (x *AddClusterResponse) Reset() {
 	*x = AddClusterResponse{}
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[5]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +868,7 @@ func (x *AddClusterResponse) String() string {
 func (*AddClusterResponse) ProtoMessage() {}
 
 func (x *AddClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[5]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +881,7 @@ func (x *AddClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddClusterResponse.ProtoReflect.Descriptor instead.
 func (*AddClusterResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{5}
+	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AddClusterResponse) GetCluster() *Cluster {
@@ -730,7 +911,7 @@ type UpdateClusterRequest struct {
 
 func (x *UpdateClusterRequest) Reset() {
 	*x = UpdateClusterRequest{}
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[6]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +923,7 @@ func (x *UpdateClusterRequest) String() string {
 func (*UpdateClusterRequest) ProtoMessage() {}
 
 func (x *UpdateClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[6]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +936,7 @@ func (x *UpdateClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateClusterRequest.ProtoReflect.Descriptor instead.
 func (*UpdateClusterRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{6}
+	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UpdateClusterRequest) GetSpec() *ClusterSpec {
@@ -783,7 +964,7 @@ type UpdateClusterResponse struct {
 
 func (x *UpdateClusterResponse) Reset() {
 	*x = UpdateClusterResponse{}
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[7]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +976,7 @@ func (x *UpdateClusterResponse) String() string {
 func (*UpdateClusterResponse) ProtoMessage() {}
 
 func (x *UpdateClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[7]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +989,7 @@ func (x *UpdateClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateClusterResponse.ProtoReflect.Descriptor instead.
 func (*UpdateClusterResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{7}
+	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UpdateClusterResponse) GetCluster() *Cluster {
@@ -829,7 +1010,7 @@ type ListClustersRequest struct {
 
 func (x *ListClustersRequest) Reset() {
 	*x = ListClustersRequest{}
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[8]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +1022,7 @@ func (x *ListClustersRequest) String() string {
 func (*ListClustersRequest) ProtoMessage() {}
 
 func (x *ListClustersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[8]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +1035,7 @@ func (x *ListClustersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClustersRequest.ProtoReflect.Descriptor instead.
 func (*ListClustersRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{8}
+	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListClustersRequest) GetLabels() map[string]string {
@@ -877,7 +1058,7 @@ type ListClustersResponse struct {
 
 func (x *ListClustersResponse) Reset() {
 	*x = ListClustersResponse{}
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[9]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +1070,7 @@ func (x *ListClustersResponse) String() string {
 func (*ListClustersResponse) ProtoMessage() {}
 
 func (x *ListClustersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[9]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +1083,7 @@ func (x *ListClustersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClustersResponse.ProtoReflect.Descriptor instead.
 func (*ListClustersResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{9}
+	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListClustersResponse) GetClusters() []*Cluster {
@@ -930,7 +1111,7 @@ type GetClusterRequest struct {
 
 func (x *GetClusterRequest) Reset() {
 	*x = GetClusterRequest{}
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[10]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1123,7 @@ func (x *GetClusterRequest) String() string {
 func (*GetClusterRequest) ProtoMessage() {}
 
 func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[10]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1136,7 @@ func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{10}
+	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetClusterRequest) GetName() string {
@@ -976,7 +1157,7 @@ type GetClusterResponse struct {
 
 func (x *GetClusterResponse) Reset() {
 	*x = GetClusterResponse{}
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[11]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1169,7 @@ func (x *GetClusterResponse) String() string {
 func (*GetClusterResponse) ProtoMessage() {}
 
 func (x *GetClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[11]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1182,7 @@ func (x *GetClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterResponse.ProtoReflect.Descriptor instead.
 func (*GetClusterResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{11}
+	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetClusterResponse) GetCluster() *Cluster {
@@ -1027,7 +1208,7 @@ type RemoveClusterRequest struct {
 
 func (x *RemoveClusterRequest) Reset() {
 	*x = RemoveClusterRequest{}
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[12]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1220,7 @@ func (x *RemoveClusterRequest) String() string {
 func (*RemoveClusterRequest) ProtoMessage() {}
 
 func (x *RemoveClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[12]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1233,7 @@ func (x *RemoveClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveClusterRequest.ProtoReflect.Descriptor instead.
 func (*RemoveClusterRequest) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{12}
+	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RemoveClusterRequest) GetName() string {
@@ -1089,7 +1270,7 @@ type RemoveClusterResponse struct {
 
 func (x *RemoveClusterResponse) Reset() {
 	*x = RemoveClusterResponse{}
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[13]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1282,7 @@ func (x *RemoveClusterResponse) String() string {
 func (*RemoveClusterResponse) ProtoMessage() {}
 
 func (x *RemoveClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_paceline_v1_cluster_service_proto_msgTypes[13]
+	mi := &file_paceline_v1_cluster_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1295,7 @@ func (x *RemoveClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveClusterResponse.ProtoReflect.Descriptor instead.
 func (*RemoveClusterResponse) Descriptor() ([]byte, []int) {
-	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{13}
+	return file_paceline_v1_cluster_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RemoveClusterResponse) GetLostRuns() uint32 {
@@ -1135,13 +1316,16 @@ var File_paceline_v1_cluster_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_cluster_service_proto_rawDesc = "" +
 	"\n" +
-	"!paceline/v1/cluster_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\"\x8f\x02\n" +
+	"!paceline/v1/cluster_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1apaceline/v1/resource.proto\"\xd1\x02\n" +
 	"\vClusterSpec\x12\x1d\n" +
 	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12F\n" +
 	"\x06labels\x18\x02 \x03(\v2$.paceline.v1.ClusterSpec.LabelsEntryB\b\xbaH\x05\x9a\x01\x02\x10 R\x06labels\x12\x1f\n" +
 	"\x06shards\x18\x03 \x01(\rB\a\xbaH\x04*\x02\x18@R\x06shards\x121\n" +
 	"\x05mesos\x18\n" +
-	" \x01(\v2\x19.paceline.v1.MesosClusterH\x00R\x05mesos\x1a9\n" +
+	" \x01(\v2\x19.paceline.v1.MesosClusterH\x00R\x05mesos\x12@\n" +
+	"\n" +
+	"kubernetes\x18\v \x01(\v2\x1e.paceline.v1.KubernetesClusterH\x00R\n" +
+	"kubernetes\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\n" +
@@ -1158,7 +1342,28 @@ const file_paceline_v1_cluster_service_proto_rawDesc = "" +
 	"\aca_file\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x06caFile\x12U\n" +
 	"\x10failover_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\xce\xda\x032\x00R\x0ffailoverTimeout\x12\x1c\n" +
 	"\x04user\x18\b \x01(\tB\b\xbaH\x05r\x03\x18\xfd\x01R\x04user\x12/\n" +
-	"\x0eframework_name\x18\t \x01(\tB\b\xbaH\x05r\x03\x18\xfd\x01R\rframeworkName\"\xff\a\n" +
+	"\x0eframework_name\x18\t \x01(\tB\b\xbaH\x05r\x03\x18\xfd\x01R\rframeworkName\"\xee\x04\n" +
+	"\x11KubernetesCluster\x12(\n" +
+	"\n" +
+	"kubeconfig\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\n" +
+	"kubeconfig\x12\"\n" +
+	"\acontext\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xfd\x01R\acontext\x12\x1d\n" +
+	"\n" +
+	"in_cluster\x18\x03 \x01(\bR\tinCluster\x12%\n" +
+	"\tnamespace\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18?R\tnamespace\x12-\n" +
+	"\rdefault_image\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\fdefaultImage\x12'\n" +
+	"\n" +
+	"pool_label\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xbd\x02R\tpoolLabel\x123\n" +
+	"\x10tolerated_taints\x18\a \x03(\tB\b\xbaH\x05\x92\x01\x02\x10 R\x0ftoleratedTaints\x12-\n" +
+	"\rgpu_resources\x18\b \x03(\tB\b\xbaH\x05\x92\x01\x02\x10\bR\fgpuResources\x12(\n" +
+	"\x10allow_host_paths\x18\t \x01(\bR\x0eallowHostPaths\x12)\n" +
+	"\x10allow_privileged\x18\n" +
+	" \x01(\bR\x0fallowPrivileged\x12(\n" +
+	"\n" +
+	"first_port\x18\v \x01(\rB\t\xbaH\x06*\x04\x18\xff\xff\x03R\tfirstPort\x12&\n" +
+	"\tlast_port\x18\f \x01(\rB\t\xbaH\x06*\x04\x18\xff\xff\x03R\blastPort\x125\n" +
+	"\x12namespace_per_pool\x18\r \x01(\tB\a\xbaH\x04r\x02\x18?R\x10namespacePerPool\x12+\n" +
+	"\x11create_namespaces\x18\x0e \x01(\bR\x10createNamespaces\"\xff\a\n" +
 	"\aCluster\x12,\n" +
 	"\x04spec\x18\x01 \x01(\v2\x18.paceline.v1.ClusterSpecR\x04spec\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x19\n" +
@@ -1255,67 +1460,69 @@ func file_paceline_v1_cluster_service_proto_rawDescGZIP() []byte {
 }
 
 var file_paceline_v1_cluster_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_paceline_v1_cluster_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_paceline_v1_cluster_service_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_paceline_v1_cluster_service_proto_goTypes = []any{
 	(ClusterState)(0),             // 0: paceline.v1.ClusterState
 	(*ClusterSpec)(nil),           // 1: paceline.v1.ClusterSpec
 	(*MesosCluster)(nil),          // 2: paceline.v1.MesosCluster
-	(*Cluster)(nil),               // 3: paceline.v1.Cluster
-	(*ClusterShard)(nil),          // 4: paceline.v1.ClusterShard
-	(*AddClusterRequest)(nil),     // 5: paceline.v1.AddClusterRequest
-	(*AddClusterResponse)(nil),    // 6: paceline.v1.AddClusterResponse
-	(*UpdateClusterRequest)(nil),  // 7: paceline.v1.UpdateClusterRequest
-	(*UpdateClusterResponse)(nil), // 8: paceline.v1.UpdateClusterResponse
-	(*ListClustersRequest)(nil),   // 9: paceline.v1.ListClustersRequest
-	(*ListClustersResponse)(nil),  // 10: paceline.v1.ListClustersResponse
-	(*GetClusterRequest)(nil),     // 11: paceline.v1.GetClusterRequest
-	(*GetClusterResponse)(nil),    // 12: paceline.v1.GetClusterResponse
-	(*RemoveClusterRequest)(nil),  // 13: paceline.v1.RemoveClusterRequest
-	(*RemoveClusterResponse)(nil), // 14: paceline.v1.RemoveClusterResponse
-	nil,                           // 15: paceline.v1.ClusterSpec.LabelsEntry
-	nil,                           // 16: paceline.v1.Cluster.DetailsEntry
-	nil,                           // 17: paceline.v1.ListClustersRequest.LabelsEntry
-	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
-	(*Quantities)(nil),            // 20: paceline.v1.Quantities
+	(*KubernetesCluster)(nil),     // 3: paceline.v1.KubernetesCluster
+	(*Cluster)(nil),               // 4: paceline.v1.Cluster
+	(*ClusterShard)(nil),          // 5: paceline.v1.ClusterShard
+	(*AddClusterRequest)(nil),     // 6: paceline.v1.AddClusterRequest
+	(*AddClusterResponse)(nil),    // 7: paceline.v1.AddClusterResponse
+	(*UpdateClusterRequest)(nil),  // 8: paceline.v1.UpdateClusterRequest
+	(*UpdateClusterResponse)(nil), // 9: paceline.v1.UpdateClusterResponse
+	(*ListClustersRequest)(nil),   // 10: paceline.v1.ListClustersRequest
+	(*ListClustersResponse)(nil),  // 11: paceline.v1.ListClustersResponse
+	(*GetClusterRequest)(nil),     // 12: paceline.v1.GetClusterRequest
+	(*GetClusterResponse)(nil),    // 13: paceline.v1.GetClusterResponse
+	(*RemoveClusterRequest)(nil),  // 14: paceline.v1.RemoveClusterRequest
+	(*RemoveClusterResponse)(nil), // 15: paceline.v1.RemoveClusterResponse
+	nil,                           // 16: paceline.v1.ClusterSpec.LabelsEntry
+	nil,                           // 17: paceline.v1.Cluster.DetailsEntry
+	nil,                           // 18: paceline.v1.ListClustersRequest.LabelsEntry
+	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(*Quantities)(nil),            // 21: paceline.v1.Quantities
 }
 var file_paceline_v1_cluster_service_proto_depIdxs = []int32{
-	15, // 0: paceline.v1.ClusterSpec.labels:type_name -> paceline.v1.ClusterSpec.LabelsEntry
+	16, // 0: paceline.v1.ClusterSpec.labels:type_name -> paceline.v1.ClusterSpec.LabelsEntry
 	2,  // 1: paceline.v1.ClusterSpec.mesos:type_name -> paceline.v1.MesosCluster
-	18, // 2: paceline.v1.MesosCluster.failover_timeout:type_name -> google.protobuf.Duration
-	1,  // 3: paceline.v1.Cluster.spec:type_name -> paceline.v1.ClusterSpec
-	0,  // 4: paceline.v1.Cluster.state:type_name -> paceline.v1.ClusterState
-	19, // 5: paceline.v1.Cluster.state_time:type_name -> google.protobuf.Timestamp
-	19, // 6: paceline.v1.Cluster.next_attempt_time:type_name -> google.protobuf.Timestamp
-	19, // 7: paceline.v1.Cluster.last_error_time:type_name -> google.protobuf.Timestamp
-	20, // 8: paceline.v1.Cluster.capacity:type_name -> paceline.v1.Quantities
-	20, // 9: paceline.v1.Cluster.used:type_name -> paceline.v1.Quantities
-	4,  // 10: paceline.v1.Cluster.shards:type_name -> paceline.v1.ClusterShard
-	16, // 11: paceline.v1.Cluster.details:type_name -> paceline.v1.Cluster.DetailsEntry
-	19, // 12: paceline.v1.Cluster.create_time:type_name -> google.protobuf.Timestamp
-	19, // 13: paceline.v1.Cluster.update_time:type_name -> google.protobuf.Timestamp
-	1,  // 14: paceline.v1.AddClusterRequest.spec:type_name -> paceline.v1.ClusterSpec
-	3,  // 15: paceline.v1.AddClusterResponse.cluster:type_name -> paceline.v1.Cluster
-	1,  // 16: paceline.v1.UpdateClusterRequest.spec:type_name -> paceline.v1.ClusterSpec
-	3,  // 17: paceline.v1.UpdateClusterResponse.cluster:type_name -> paceline.v1.Cluster
-	17, // 18: paceline.v1.ListClustersRequest.labels:type_name -> paceline.v1.ListClustersRequest.LabelsEntry
-	3,  // 19: paceline.v1.ListClustersResponse.clusters:type_name -> paceline.v1.Cluster
-	3,  // 20: paceline.v1.GetClusterResponse.cluster:type_name -> paceline.v1.Cluster
-	5,  // 21: paceline.v1.ClusterService.AddCluster:input_type -> paceline.v1.AddClusterRequest
-	7,  // 22: paceline.v1.ClusterService.UpdateCluster:input_type -> paceline.v1.UpdateClusterRequest
-	9,  // 23: paceline.v1.ClusterService.ListClusters:input_type -> paceline.v1.ListClustersRequest
-	11, // 24: paceline.v1.ClusterService.GetCluster:input_type -> paceline.v1.GetClusterRequest
-	13, // 25: paceline.v1.ClusterService.RemoveCluster:input_type -> paceline.v1.RemoveClusterRequest
-	6,  // 26: paceline.v1.ClusterService.AddCluster:output_type -> paceline.v1.AddClusterResponse
-	8,  // 27: paceline.v1.ClusterService.UpdateCluster:output_type -> paceline.v1.UpdateClusterResponse
-	10, // 28: paceline.v1.ClusterService.ListClusters:output_type -> paceline.v1.ListClustersResponse
-	12, // 29: paceline.v1.ClusterService.GetCluster:output_type -> paceline.v1.GetClusterResponse
-	14, // 30: paceline.v1.ClusterService.RemoveCluster:output_type -> paceline.v1.RemoveClusterResponse
-	26, // [26:31] is the sub-list for method output_type
-	21, // [21:26] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	3,  // 2: paceline.v1.ClusterSpec.kubernetes:type_name -> paceline.v1.KubernetesCluster
+	19, // 3: paceline.v1.MesosCluster.failover_timeout:type_name -> google.protobuf.Duration
+	1,  // 4: paceline.v1.Cluster.spec:type_name -> paceline.v1.ClusterSpec
+	0,  // 5: paceline.v1.Cluster.state:type_name -> paceline.v1.ClusterState
+	20, // 6: paceline.v1.Cluster.state_time:type_name -> google.protobuf.Timestamp
+	20, // 7: paceline.v1.Cluster.next_attempt_time:type_name -> google.protobuf.Timestamp
+	20, // 8: paceline.v1.Cluster.last_error_time:type_name -> google.protobuf.Timestamp
+	21, // 9: paceline.v1.Cluster.capacity:type_name -> paceline.v1.Quantities
+	21, // 10: paceline.v1.Cluster.used:type_name -> paceline.v1.Quantities
+	5,  // 11: paceline.v1.Cluster.shards:type_name -> paceline.v1.ClusterShard
+	17, // 12: paceline.v1.Cluster.details:type_name -> paceline.v1.Cluster.DetailsEntry
+	20, // 13: paceline.v1.Cluster.create_time:type_name -> google.protobuf.Timestamp
+	20, // 14: paceline.v1.Cluster.update_time:type_name -> google.protobuf.Timestamp
+	1,  // 15: paceline.v1.AddClusterRequest.spec:type_name -> paceline.v1.ClusterSpec
+	4,  // 16: paceline.v1.AddClusterResponse.cluster:type_name -> paceline.v1.Cluster
+	1,  // 17: paceline.v1.UpdateClusterRequest.spec:type_name -> paceline.v1.ClusterSpec
+	4,  // 18: paceline.v1.UpdateClusterResponse.cluster:type_name -> paceline.v1.Cluster
+	18, // 19: paceline.v1.ListClustersRequest.labels:type_name -> paceline.v1.ListClustersRequest.LabelsEntry
+	4,  // 20: paceline.v1.ListClustersResponse.clusters:type_name -> paceline.v1.Cluster
+	4,  // 21: paceline.v1.GetClusterResponse.cluster:type_name -> paceline.v1.Cluster
+	6,  // 22: paceline.v1.ClusterService.AddCluster:input_type -> paceline.v1.AddClusterRequest
+	8,  // 23: paceline.v1.ClusterService.UpdateCluster:input_type -> paceline.v1.UpdateClusterRequest
+	10, // 24: paceline.v1.ClusterService.ListClusters:input_type -> paceline.v1.ListClustersRequest
+	12, // 25: paceline.v1.ClusterService.GetCluster:input_type -> paceline.v1.GetClusterRequest
+	14, // 26: paceline.v1.ClusterService.RemoveCluster:input_type -> paceline.v1.RemoveClusterRequest
+	7,  // 27: paceline.v1.ClusterService.AddCluster:output_type -> paceline.v1.AddClusterResponse
+	9,  // 28: paceline.v1.ClusterService.UpdateCluster:output_type -> paceline.v1.UpdateClusterResponse
+	11, // 29: paceline.v1.ClusterService.ListClusters:output_type -> paceline.v1.ListClustersResponse
+	13, // 30: paceline.v1.ClusterService.GetCluster:output_type -> paceline.v1.GetClusterResponse
+	15, // 31: paceline.v1.ClusterService.RemoveCluster:output_type -> paceline.v1.RemoveClusterResponse
+	27, // [27:32] is the sub-list for method output_type
+	22, // [22:27] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_cluster_service_proto_init() }
@@ -1326,6 +1533,7 @@ func file_paceline_v1_cluster_service_proto_init() {
 	file_paceline_v1_resource_proto_init()
 	file_paceline_v1_cluster_service_proto_msgTypes[0].OneofWrappers = []any{
 		(*ClusterSpec_Mesos)(nil),
+		(*ClusterSpec_Kubernetes)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1333,7 +1541,7 @@ func file_paceline_v1_cluster_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_paceline_v1_cluster_service_proto_rawDesc), len(file_paceline_v1_cluster_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
+)
+
+// kubernetesFlags are the settings of a Kubernetes cluster.
+type kubernetesFlags struct {
+	kubeconfig, context, namespace, perPool, image, poolLabel, ports string
+	tolerated, gpus                                                  []string
+	inCluster, createNamespaces, hostPaths, privileged               bool
+}
+
+func (f *kubernetesFlags) set() *pflag.FlagSet {
+	flags := pflag.NewFlagSet("kubernetes", pflag.ContinueOnError)
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "file that says where the API server is and who the cell is there, below the server's directory of secrets")
+	flags.StringVar(&f.context, "kube-context", "", "context of the kubeconfig (default: its current one)")
+	flags.BoolVar(&f.inCluster, "in-cluster", false, "the server is a pod of the cluster: use its service account")
+	flags.StringVar(&f.namespace, "namespace", "", "namespace of pods whose job names none (default default)")
+	flags.StringVar(&f.perPool, "namespace-per-pool", "", "a namespace for each pool, such as batch-{pool}, which no job leaves (default: one for all)")
+	flags.BoolVar(&f.createNamespaces, "create-namespaces", false, "make namespaces that are missing")
+	flags.StringVar(&f.image, "default-image", "", "image that runs commands of tasks without one (default: such tasks go to other clusters)")
+	flags.StringVar(&f.poolLabel, "host-pool-label", "", "label of nodes that names their host pool (default paceline.io/host-pool)")
+	flags.StringSliceVar(&f.tolerated, "tolerate", nil, "keys of taints that do not keep pods away")
+	flags.StringSliceVar(&f.gpus, "gpu-resource", nil, "resources that are GPUs (default nvidia.com/gpu,amd.com/gpu,gpu.intel.com/i915)")
+	flags.BoolVar(&f.hostPaths, "allow-host-paths", false, "let tasks mount paths of their hosts")
+	flags.BoolVar(&f.privileged, "allow-privileged", false, "let tasks run privileged containers")
+	flags.StringVar(&f.ports, "host-ports", "", "hosts' ports that tasks are given, as `first-last` (default 20000-29999)")
+	return flags
+}
+
+func (f *kubernetesFlags) apply(cmd *cobra.Command, k *pacelinev1.KubernetesCluster) error {
+	given := cmd.Flags().Changed
+	set(given("kubeconfig"), &k.Kubeconfig, f.kubeconfig)
+	set(given("kube-context"), &k.Context, f.context)
+	set(given("in-cluster"), &k.InCluster, f.inCluster)
+	set(given("namespace"), &k.Namespace, f.namespace)
+	set(given("namespace-per-pool"), &k.NamespacePerPool, f.perPool)
+	set(given("create-namespaces"), &k.CreateNamespaces, f.createNamespaces)
+	set(given("default-image"), &k.DefaultImage, f.image)
+	set(given("host-pool-label"), &k.PoolLabel, f.poolLabel)
+	set(given("tolerate"), &k.ToleratedTaints, f.tolerated)
+	set(given("gpu-resource"), &k.GpuResources, f.gpus)
+	set(given("allow-host-paths"), &k.AllowHostPaths, f.hostPaths)
+	set(given("allow-privileged"), &k.AllowPrivileged, f.privileged)
+	if !given("host-ports") {
+		return nil
+	}
+	first, last, err := portRange(f.ports)
+	if err != nil {
+		return err
+	}
+	k.FirstPort, k.LastPort = first, last
+	return nil
+}
+
+// portRange reads first-last; nothing is the default of the cluster.
+func portRange(text string) (first, last uint32, err error) {
+	if text == "" {
+		return 0, 0, nil
+	}
+	from, to, _ := strings.Cut(text, "-")
+	a, errFirst := strconv.ParseUint(from, 10, 16)
+	b, errLast := strconv.ParseUint(to, 10, 16)
+	if errFirst != nil || errLast != nil || a == 0 || a > b {
+		return 0, 0, fmt.Errorf("--host-ports is %q: give the first and the last, such as 20000-29999", text)
+	}
+	return uint32(a), uint32(b), nil
+}
+
+func (a *app) clusterAddKubernetes() *cobra.Command {
+	f := &kubernetesFlags{}
+	return a.clusterAdd(&cobra.Command{
+		Use:   "kubernetes NAME",
+		Short: "Connect the cell to a Kubernetes cluster",
+		Long: `Connect the cell to a Kubernetes cluster. Its nodes become hosts; a run becomes a pod that is created bound to its node. What the pods of others take is
+left to them.
+
+The kubeconfig is never given here: the server reads it below its --secrets-dir each time that it connects, and so must every file be that it names. One that
+runs a program to log in is refused. A server that is a pod of the cluster itself needs no kubeconfig.`,
+		Example: `  paceline cluster add kubernetes west --kubeconfig west.yaml --kube-context prod --namespace batch --wait
+  paceline cluster add kubernetes here --in-cluster --default-image busybox:1.37 --tolerate example.com/batch`,
+	}, f.set(), func(cmd *cobra.Command, spec *pacelinev1.ClusterSpec) error {
+		if f.kubeconfig == "" && !f.inCluster {
+			return errors.New("nothing says where the API server is: give --kubeconfig FILE, or --in-cluster")
+		}
+		k := &pacelinev1.KubernetesCluster{}
+		spec.Settings = &pacelinev1.ClusterSpec_Kubernetes{Kubernetes: k}
+		return f.apply(cmd, k)
+	})
+}
+
+// kubernetesFacts lists the settings of a Kubernetes cluster.
+func kubernetesFacts(f *facts, k *pacelinev1.KubernetesCluster) {
+	f.add("Kubeconfig", "%s", k.GetKubeconfig())
+	f.add("Context", "%s", k.GetContext())
+	if k.GetInCluster() {
+		f.add("Reached as", "%s", "a pod of it")
+	}
+	f.add("Namespace", "%s", k.GetNamespace())
+	f.add("Namespace of a pool", "%s", k.GetNamespacePerPool())
+	f.add("Default image", "%s", k.GetDefaultImage())
+	f.add("Host pools by", "%s", prefixed("label ", k.GetPoolLabel()))
+	f.add("Tolerated taints", "%s", strings.Join(k.GetToleratedTaints(), ", "))
+	f.add("GPU resources", "%s", strings.Join(k.GetGpuResources(), ", "))
+	var allowed []string
+	if k.GetCreateNamespaces() {
+		allowed = append(allowed, "making namespaces")
+	}
+	if k.GetAllowHostPaths() {
+		allowed = append(allowed, "paths of hosts")
+	}
+	if k.GetAllowPrivileged() {
+		allowed = append(allowed, "privileged containers")
+	}
+	f.add("Allowed", "%s", strings.Join(allowed, ", "))
+	if k.GetFirstPort() > 0 {
+		f.add("Ports of hosts", "%d-%d", k.GetFirstPort(), k.GetLastPort())
+	}
+}
