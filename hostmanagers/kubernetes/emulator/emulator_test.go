@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -322,4 +323,43 @@ func text(t *testing.T, in io.ReadCloser) string {
 		t.Errorf("read a pod's output: %v", err)
 	}
 	return string(raw)
+}
+
+// Pages together are the list, whatever the namespaces are called and whatever happens in between.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	_, client := serve(t, emulator.Config{Cluster: cluster.Config{Nodes: []cluster.NodeConfig{node(t, "a")}, Behave: forever}})
+	var want []string
+	for _, space := range []string{"a", "a-b", "a0"} {
+		if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"x", "y"} {
+			if _, err := client.CoreV1().Pods(space).Create(t.Context(), pod(name, ""), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, space+"/"+name)
+		}
+	}
+	slices.Sort(want)
+	var got []string
+	for next := ""; ; {
+		list, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{Limit: 1, Continue: next})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range list.Items {
+			got = append(got, p.Namespace+"/"+p.Name)
+		}
+		if left := list.RemainingItemCount; left != nil && int(*left) != len(want)-len(got) {
+			t.Errorf("after %v %d are said to be left", got, *left)
+		}
+		create(t, client, pod(fmt.Sprintf("later-%d", len(got)), ""))
+		if next = list.Continue; next == "" {
+			break
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the pages are %v, want %v", got, want)
+	}
 }

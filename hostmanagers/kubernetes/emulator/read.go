@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -181,22 +183,29 @@ func (e *Emulator) list(w http.ResponseWriter, r *request) error {
 	return e.sendList(w, r, chosen, list)
 }
 
-// choose picks a page of objects; next is the last one's key if there are more, left how many.
+// choose picks a page of objects, which are in order; next is the last one's key if there are more, left how many if everything is wanted.
 func choose(objects []cluster.Object, s *selection, from *page, limit int) (chosen []cluster.Object, next string, left int64) {
-	for _, o := range objects {
-		key := o.GetNamespace() + "/" + o.GetName()
+	if from != nil {
+		after, _ := slices.BinarySearchFunc(objects, from.After+"\x00", func(o cluster.Object, key string) int { return strings.Compare(pageKey(o), key) })
+		objects = objects[after:]
+	}
+	if limit <= 0 {
+		limit = len(objects)
+	}
+	for i, o := range objects {
 		switch {
-		case from != nil && key <= from.After || !s.matches(o):
-		case limit > 0 && len(chosen) == limit:
-			last := chosen[len(chosen)-1]
-			next = last.GetNamespace() + "/" + last.GetName()
-			left++
+		case !s.matches(o):
+		case len(chosen) == limit:
+			return chosen, pageKey(chosen[limit-1]), int64(len(objects) - i)
 		default:
 			chosen = append(chosen, o)
 		}
 	}
-	return chosen, next, left
+	return chosen, "", 0
 }
+
+// pageKey is how the storage of an API server orders objects.
+func pageKey(o cluster.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 
 func readPage(token string) (*page, error) {
 	if token == "" {

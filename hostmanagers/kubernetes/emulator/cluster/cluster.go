@@ -7,7 +7,9 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,6 +75,9 @@ type shelf struct {
 	objects  map[Key]Object
 	log      []Change // oldest first
 	lost     int64    // revision of the newest change that is no longer in log
+	// sorted is what was listed last, as of sortedAt. It is never changed: pages of one list share it.
+	sorted   []Object
+	sortedAt int64
 }
 
 // Cluster is one emulated cluster.
@@ -147,28 +152,52 @@ func (c *Cluster) Get(r *Resource, key Key) (Object, error) {
 	return nil, apierrors.NewNotFound(r.GroupResource(), key.Name)
 }
 
-// List returns the objects of a namespace, or of all ("") in order of their keys, as they were at a revision. Zero: now.
+// List returns the objects of a namespace, or of all ("") in order of their keys, as they were at a revision. Zero: now. The list must not be
+// changed.
 func (c *Cluster) List(r *Resource, namespace string, revision int64) ([]Object, error) {
 	s := c.shelves[r.GroupResource()]
-	objects := s.objects
-	if revision != 0 && revision < c.revision {
-		if revision < s.lost {
-			return nil, expired(revision, s.lost)
-		}
-		objects = s.at(revision)
+	if revision == 0 || revision > c.revision {
+		revision = c.revision
 	}
+	if revision < c.revision && revision < s.lost {
+		return nil, expired(revision, s.lost)
+	}
+	all := s.list(revision)
+	if namespace == "" {
+		return all, nil
+	}
+	from := sort.Search(len(all), func(i int) bool { return compareNamespaces(all[i].GetNamespace(), namespace) >= 0 })
+	to := sort.Search(len(all), func(i int) bool { return compareNamespaces(all[i].GetNamespace(), namespace) > 0 })
+	return all[from:to:to], nil
+}
+
+// list sorts the objects as of a revision, unless that was done already.
+func (s *shelf) list(revision int64) []Object {
+	if s.sorted != nil && s.sortedAt <= revision && s.sortedAt >= s.lost {
+		if next := s.after(s.sortedAt); next == len(s.log) || s.log[next].Revision > revision {
+			return s.sorted
+		}
+	}
+	objects := s.at(revision)
 	keys := make([]Key, 0, len(objects))
 	for k := range objects {
-		if namespace == "" || k.Namespace == namespace {
-			keys = append(keys, k)
-		}
+		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, compareKeys)
-	out := make([]Object, len(keys))
-	for i, k := range keys {
-		out[i] = objects[k]
+	s.sorted, s.sortedAt = make([]Object, len(keys)), s.lost
+	if i := s.after(revision); i > 0 {
+		s.sortedAt = s.log[i-1].Revision
 	}
-	return out, nil
+	for i, k := range keys {
+		s.sorted[i] = objects[k]
+	}
+	return s.sorted
+}
+
+// after is where the changes after a revision begin in the log.
+func (s *shelf) after(revision int64) int {
+	i, _ := slices.BinarySearchFunc(s.log, revision+1, func(ch Change, rev int64) int { return int(ch.Revision - rev) })
+	return i
 }
 
 // at undoes the changes after a revision in a copy.
@@ -198,14 +227,14 @@ func (c *Cluster) Changes(r *Resource, after int64, n int) ([]Change, error) {
 	if after < s.lost {
 		return nil, expired(after, s.lost)
 	}
-	i, _ := slices.BinarySearchFunc(s.log, after+1, func(ch Change, rev int64) int { return int(ch.Revision - rev) })
+	i := s.after(after)
 	return s.log[i:min(len(s.log), i+n):min(len(s.log), i+n)], nil
 }
 
 // Compact forgets all history, as an API server does in time: who watches from an older revision is told to list again.
 func (c *Cluster) Compact() {
 	for _, s := range c.shelves {
-		s.log, s.lost = nil, c.revision
+		s.log, s.lost, s.sorted = nil, c.revision, nil
 	}
 }
 
@@ -231,7 +260,7 @@ func (c *Cluster) commit(s *shelf, o Object) Object {
 // remove takes an object away; what is left is its last state, under the revision of its end.
 func (c *Cluster) remove(s *shelf, o Object) Object {
 	c.revision++
-	last := copyOf(o)
+	last := metaCopy(o)
 	last.SetResourceVersion(strconv.FormatInt(c.revision, 10))
 	k := keyOf(o)
 	before := s.objects[k]
@@ -326,21 +355,24 @@ func (c *Cluster) suffix() string {
 
 func keyOf(o Object) Key { return Key{Namespace: o.GetNamespace(), Name: o.GetName()} }
 
+// compareKeys orders keys as an API server's storage does, by "namespace/name".
 func compareKeys(a, b Key) int {
-	if a.Namespace != b.Namespace {
-		return compareNames(a.Namespace, b.Namespace)
+	if order := compareNamespaces(a.Namespace, b.Namespace); order != 0 {
+		return order
 	}
-	return compareNames(a.Name, b.Name)
+	return strings.Compare(a.Name, b.Name)
 }
 
-func compareNames(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
+// compareNamespaces orders namespaces as if each ended with a slash.
+func compareNamespaces(a, b string) int {
+	n := min(len(a), len(b))
+	switch order := strings.Compare(a[:n], b[:n]); {
+	case order != 0 || len(a) == len(b):
+		return order
+	case len(a) == n:
+		return int('/') - int(b[n])
 	}
-	return 0
+	return int(a[n]) - int('/')
 }
 
 // copyOf is an object of its own.
@@ -350,6 +382,27 @@ func copyOf(o Object) Object {
 		panic(fmt.Sprintf("a copy of %T is no object", o))
 	}
 	return c
+}
+
+// metaCopy is an object whose metadata can be set anew; the rest it may share with the other, as nothing that is stored is ever changed.
+func metaCopy(o Object) Object {
+	p, ok := o.(*corev1.Pod)
+	if !ok {
+		return copyOf(o)
+	}
+	own := *p
+	return &own
+}
+
+// copyFor is an object of which one part can be changed.
+func copyFor(part string, o Object) Object {
+	p, ok := o.(*corev1.Pod)
+	if !ok || part != "status" {
+		return copyOf(o)
+	}
+	own := *p
+	own.Status = *p.Status.DeepCopy()
+	return &own
 }
 
 // timer is something that is due.

@@ -2,9 +2,11 @@ package cluster_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -436,4 +438,55 @@ func TestLostNodes(t *testing.T) {
 	w.ReturnNode("a")
 	w.pod("q", nil)
 	w.phase("q", corev1.PodRunning, "")
+}
+
+// Lists are in the order of an API server's storage, and stay what they were: also while they are read, and whoever else lists.
+func TestListsStay(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := cluster.New(cluster.Config{Behave: always(cluster.Behaviour{Run: -1})}, epoch)
+		spaces := []string{"a", "a-b", "a0", "b"}
+		for _, name := range spaces {
+			if _, err := c.Create(cluster.Namespaces, "", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now := map[string]string{} // "namespace/name" to its version
+		then := map[int64]map[string]string{}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			k := cluster.Key{Namespace: rapid.SampledFrom(spaces).Draw(t, "space"), Name: rapid.SampledFrom([]string{"x", "x-1", "y"}).Draw(t, "name")}
+			if _, is := now[k.Namespace+"/"+k.Name]; is {
+				zero := int64(0)
+				if _, _, err := c.Delete(cluster.Pods, k, cluster.Deletion{GraceSeconds: &zero}); err != nil {
+					t.Fatal(err)
+				}
+				delete(now, k.Namespace+"/"+k.Name)
+			} else {
+				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: k.Name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+				o, err := c.Create(cluster.Pods, k.Namespace, p, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				now[k.Namespace+"/"+k.Name] = o.GetResourceVersion()
+			}
+			then[c.Revision()] = maps.Clone(now)
+			at := rapid.SampledFrom(slices.Sorted(maps.Keys(then))).Draw(t, "at")
+			space := rapid.SampledFrom(append(spaces, "")).Draw(t, "of")
+			want := maps.Clone(then[at])
+			maps.DeleteFunc(want, func(k, _ string) bool { return space != "" && !strings.HasPrefix(k, space+"/") })
+			list, err := c.List(cluster.Pods, space, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var keys []string
+			got := map[string]string{}
+			for _, o := range list {
+				keys = append(keys, o.GetNamespace()+"/"+o.GetName())
+				got[keys[len(keys)-1]] = o.GetResourceVersion()
+			}
+			if !maps.Equal(got, want) || !slices.IsSorted(keys) {
+				t.Fatalf("as of %d in %q: %v (%v), want %v", at, space, got, keys, want)
+			}
+		}
+	})
 }

@@ -327,15 +327,8 @@ func addTo(sum, more corev1.ResourceList) {
 }
 
 func (c *Cluster) inNamespace(r *Resource, namespace string) []Object {
-	s := c.shelves[r.GroupResource()]
-	var out []Object
-	for k, o := range s.objects {
-		if k.Namespace == namespace {
-			out = append(out, o)
-		}
-	}
-	slices.SortFunc(out, func(a, b Object) int { return compareNames(a.GetName(), b.GetName()) })
-	return out
+	objects, _ := c.List(r, namespace, 0) // the present is always there
+	return objects
 }
 
 // podNeeds is what a pod requests: its containers together, or its greediest init container.

@@ -118,7 +118,7 @@ func (c *Cluster) Update(r *Resource, key Key, part string, change func(Object) 
 	if old == nil {
 		return nil, apierrors.NewNotFound(r.GroupResource(), key.Name)
 	}
-	o, err := change(copyOf(old))
+	o, err := change(copyFor(part, old))
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +264,7 @@ func (c *Cluster) Delete(r *Resource, key Key, d Deletion) (o Object, gone bool,
 			return old, false, nil // it is on its way already, and can only go sooner
 		}
 	}
-	o = copyOf(old)
+	o = metaCopy(old)
 	c.markDeleted(o, grace)
 	if d.Dry {
 		return o, ended(o), nil
