@@ -250,7 +250,7 @@ traces: build ## replay real traces through whole cells, every figure beside its
 	go run ./conformance/bench/traces -paceline bin/paceline -traces '$(TRACES)' -only '$(ONLY)' | tee $(OUT)/sim/traces.md
 
 .PHONY: demo
-demo: build ## real processes scheduled, killed, restarted and explained: an emulated Mesos cluster, policies and rules too, every claim checked
+demo: build ## real processes scheduled, killed, restarted and explained: one job on three clusters, policies and rules too, every claim checked
 	@go run ./examples/demo -paceline bin/paceline
 
 .PHONY: clean

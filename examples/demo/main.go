@@ -50,6 +50,7 @@ type demo struct {
 	log                   *os.File
 	client                *client.Client
 	watched               *watched
+	emulators             []*exec.Cmd // of clusters
 }
 
 func run(ctx context.Context, binary, examples string) (err error) {
@@ -67,7 +68,7 @@ func run(ctx context.Context, binary, examples string) (err error) {
 		err = os.RemoveAll(dir)
 	}()
 	for _, act := range []func(context.Context) error{
-		d.start, d.pools, d.batch, d.service, d.daemon, d.gang, d.mesos, d.policies, d.impossible, d.rules, d.restart, d.tree, d.finish,
+		d.start, d.pools, d.batch, d.service, d.daemon, d.gang, d.mesos, d.kubernetes, d.leave, d.policies, d.impossible, d.rules, d.restart, d.tree, d.finish,
 	} {
 		if err := act(ctx); err != nil {
 			return err
@@ -517,12 +518,13 @@ func (d *demo) end() {
 	if d.server != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		for _, job := range []string{"/web/heartbeat", "/web/node-agent", "/research/nightly/squares", "/research/adhoc/all-reduce", naps, otherNaps} {
+		for _, job := range []string{"/web/heartbeat", "/web/node-agent", "/research/nightly/squares", "/research/adhoc/all-reduce", everywhere, naps, otherNaps} {
 			_, _ = d.quiet(ctx, "job", "stop", job, "--wait")
 		}
 		_ = d.server.Process.Signal(syscall.SIGTERM)
 		_ = d.server.Wait()
 	}
+	d.stopEmulators()
 	if d.log != nil {
 		_ = d.log.Close()
 	}
