@@ -70,8 +70,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// connected is a driver that works, with its sink and what ends it.
-func connected(b *testing.B, address string) (*kubernetes.Driver, *counter, func()) {
+// benched is a driver that works, with its sink and what ends it.
+func benched(b *testing.B, address string) (*kubernetes.Driver, *counter, func()) {
 	b.Helper()
 	d, err := kubernetes.New(kubernetes.Config{
 		API: &rest.Config{Host: "http://" + address}, Pods: manifest.Config{Owner: "bench", Epoch: 1, DefaultImage: "none"},
@@ -107,7 +107,7 @@ func BenchmarkScale(b *testing.B) {
 			}
 		})
 		nodes := heap()
-		d, sink, end := connected(b, address)
+		d, sink, end := benched(b, address)
 		if n := <-sink.hosts; n != scaleNodes {
 			b.Fatalf("%d hosts are there", n)
 		}
@@ -126,7 +126,7 @@ func BenchmarkScale(b *testing.B) {
 		b.ReportMetric((both-alone)/scalePods, "driver-B/pod")
 		b.ReportMetric((alone-nodes)/scalePods, "emulator-B/pod")
 		began = time.Now()
-		_, sink, end = connected(b, address)
+		_, sink, end = benched(b, address)
 		for seen := 0; seen < scalePods; {
 			seen += <-sink.running
 		}
