@@ -382,8 +382,10 @@ func (s *step) setDefault(e SetDefault) error {
 		switch p := s.book.Find(e.Policy); {
 		case p == nil:
 			return refuse(scheduler.NotFound, "name", "list the policies and choose one", "there is no policy %q", clip(e.Policy))
-		case p.Kind != Place || p.Active() == nil:
-			return refuse(scheduler.FailedPrecondition, "name", "activate a version of it first", "policy %s places nothing: it has no active version of kind place", p.Name)
+		case p.Kind != Place:
+			return refuse(scheduler.FailedPrecondition, "name", "choose one of kind place", "policy %s is of kind %s, and places nothing", p.Name, p.Kind)
+		case p.Active() == nil:
+			return refuse(scheduler.FailedPrecondition, "name", "activate a version of it first", "policy %s places nothing: none of its versions is active", p.Name)
 		}
 	}
 	if s.book.Defaults == nil {

@@ -18,12 +18,17 @@ import (
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
 )
 
-const policyHelp = `Policies decide where tasks go. They are WebAssembly modules, in any language that compiles to it; what they say to the scheduler, and it to
-them, is in docs/policy-abi.md.
+const policyHelp = `Policies are WebAssembly modules, in any language that compiles to it, that decide in the scheduler's place. There are four kinds:
 
-A server keeps versions of a policy under their digest. A version is pushed, watched in shadow, tried as a canary and activated; one that
-fails, is slow or leaves tasks without a host is rolled back by itself. Whatever a policy does, tasks are placed: by the built-in policy where
-it does not. A job chooses its policy by placement.strategy, a pool by placement_policy, and a cell has a default for each kind of job.
+  place    where tasks go. A job chooses its policy by placement.strategy, a pool by placement_policy, and a cell has a default for each kind of
+           job; best-fit, pack and spread are built in
+  preempt  whose work makes room first. A cell has one, or goes by overage and priority
+  quota    what pools are entitled to. A cell has one, or shares by max-min
+  route    which cluster work goes to. It can be pushed and judged; nothing asks it yet
+
+A server keeps versions of a policy under their digest. A version is pushed, watched in shadow, tried as a canary (of placement alone) and activated;
+one that fails, is slow or leaves tasks without a host is rolled back by itself. Whatever a policy does, work goes on: the built-in policy decides
+where it does not. What policies and the scheduler say to each other is in docs/policy-abi.md.
 
 new, build, test, inspect, verify, bench and sign need no server: what passes verify is what a server takes.`
 
@@ -33,7 +38,7 @@ func (a *app) policyCommand() *cobra.Command {
 		a.policyPush(), a.policyList(), a.policyGet(), a.policyShadow(), a.policyCanary(), a.policyActivate(), a.policyRollback(), a.policyRetire(),
 		a.policyDefault(),
 	}
-	return noun("policy", "Make, judge and measure policies of placement, and bring them into force", policyHelp, append(verbs, a.Policies...)...)
+	return noun("policy", "Make, judge and measure policies, and bring them into force", policyHelp, append(verbs, a.Policies...)...)
 }
 
 func (a *app) policyPush() *cobra.Command {
@@ -46,9 +51,12 @@ func (a *app) policyPush() *cobra.Command {
 		Long: `Push a module. The server checks it, brings it up and tries it on tables of its own first, and refuses what fails there. It decides nothing
 until it is activated. A signature is read from FILE.sig when there is one; a server with --policy-keys wants one.
 
+A module may be of several kinds. A policy is of one: --kind says which.
+
 --set gives a value of the policy's configuration in place of its default. The same module with other values is another version, with a digest of its own.`,
 		Example: `  paceline policy push tight tight.wasm
   paceline policy push tight tight.wasm --set reserve=250
+  paceline policy push bands bands.wasm --kind quota
   paceline policy shadow tight`,
 		Args: args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -124,8 +132,8 @@ func (g *gateFlags) add(cmd *cobra.Command) {
 	f.Int32Var(&g.strikes, "max-faults", 0, "faults within 10 min that roll it back; -1: never (default 3)")
 	f.DurationVar(&g.slowCall, "slow-call", 0, "how long a call may take (default 10ms)")
 	f.Int32Var(&g.slow, "max-slow", 0, "calls in 1000 that may take longer; -1: all (default 100)")
-	f.Int32Var(&g.unplaced, "max-unplaced", 0, "tasks in 1000 that it may leave without a host where there is room; -1: all (default 20)")
-	f.Int32Var(&g.divergence, "max-divergence", 0, "tasks in 1000 that it may place elsewhere (default: all)")
+	f.Int32Var(&g.unplaced, "max-unplaced", 0, "of placement: tasks in 1000 that it may leave without a host where there is room; -1: all (default 20)")
+	f.Int32Var(&g.divergence, "max-divergence", 0, "tasks in 1000 that it may place elsewhere, or what ELSEWHERE of 'policy list' counts of other kinds (default: all)")
 }
 
 func (g *gateFlags) gates() *pacelinev1.PolicyGates {
@@ -160,6 +168,9 @@ func (a *app) policyMove(cmd *cobra.Command, stage pacelinev1.PolicyStage, scope
 			if err := a.tellStage(p, answer.GetPolicy(), answer.GetDigest()); err != nil {
 				return err
 			}
+			if p.Format.ForPeople() && stage == pacelinev1.PolicyStage_POLICY_STAGE_ACTIVE && answer.GetPolicy().GetKind() == "route" {
+				a.say("nothing asks policies of routes yet")
+			}
 			named := stage != pacelinev1.PolicyStage_POLICY_STAGE_ACTIVE || answer.GetPolicy().GetKind() != "place"
 			if p.Format.ForPeople() && !named && len(answer.GetPolicy().GetDefaultFor()) == 0 && !cmd.Flags().Changed("default") {
 				a.say("it places for jobs and pools that name it; 'paceline policy default %s --kind batch' has it place for all that name none", given[0])
@@ -189,7 +200,9 @@ func (a *app) policyCanary() *cobra.Command {
 		Use:   "canary NAME [DIGEST]",
 		Short: "Let a version decide for a part of the work",
 		Long: `Let a version decide for the work of a pool and those below it, or for a share of the classes of tasks, the same ones everywhere. The
-work is that of its name and, as long as no version of its name is active, that which chooses no policy.`,
+work is that of its name and, as long as no version of its name is active, that which chooses no policy.
+
+Policies of other kinds have no canary: entitlements, and an order, are decided as one. Watch them in shadow, then activate them.`,
 		Example: `  paceline policy canary tight --percent 5
   paceline policy canary tight --pool /dev --max-divergence 200`,
 	}
@@ -213,16 +226,24 @@ func (a *app) policyActivate() *cobra.Command {
 		Short: "Let a version decide",
 		Long: `Let a version decide for all the work of its name, in place of the one before. It is in force when the command returns; what is placed already
 stays where it is. A former version is activated in the same way. Its work is that of jobs and pools that name the policy, and with --default all of a
-kind that name none.`,
+kind that name none.
+
+Of quota, of preemption and of routes a cell has one policy in force each: it takes the place of the one before, whatever that is called.`,
 		Example: `  paceline policy activate tight
   paceline policy activate tight 3f9a
-  paceline policy activate tight --default batch --default service`,
+  paceline policy activate tight --default batch --default service
+  paceline policy activate bands`,
 	}, pacelinev1.PolicyStage_POLICY_STAGE_ACTIVE, nil)
 	move := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		for _, kind := range kinds { // before anything is changed
 			if !slices.Contains(jobKinds, kind) {
 				return &failure{code: ExitUsage, err: fmt.Errorf("--default %s: there are jobs of the kinds %s", kind, strings.Join(jobKinds, ", "))}
+			}
+		}
+		if len(kinds) > 0 {
+			if err := a.wantPlaces(cmd.Context(), given); err != nil {
+				return err
 			}
 		}
 		if err := move(cmd, given); err != nil {
@@ -239,6 +260,23 @@ kind that name none.`,
 	return cmd
 }
 
+// wantPlaces refuses a policy that cannot be a default.
+func (a *app) wantPlaces(ctx context.Context, given []string) error {
+	if len(given) == 0 {
+		return nil // which is refused elsewhere
+	}
+	return a.withBundles(func(_ *output.Printer, c *client.Client) error {
+		answer, err := call(ctx, c.Policies.GetPolicy, &pacelinev1.GetPolicyRequest{Name: given[0]})
+		if err != nil {
+			return err
+		}
+		if kind := answer.GetPolicy().GetKind(); kind != "place" {
+			return &failure{code: ExitUsage, err: fmt.Errorf("policy %s is of kind %s: --default is for policies that place", given[0], kind)}
+		}
+		return nil
+	})
+}
+
 func (a *app) policyRollback() *cobra.Command {
 	var why string
 	var version uint64
@@ -246,7 +284,7 @@ func (a *app) policyRollback() *cobra.Command {
 		Use:   "rollback NAME",
 		Short: "Take a version out of force",
 		Long: `Take the version in shadow or canary out of force or, when there is none, the active one: then the one that was active before is again, unless it
-was rolled back itself, and else the default places the work.`,
+was rolled back itself, and else the default places the work. Of quota and of preemption the built-in policy decides then.`,
 		Example: `  paceline policy rollback tight --why "leaves GPUs idle"`,
 		Args:    args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -270,7 +308,7 @@ func (a *app) policyRetire() *cobra.Command {
 		Use:   "retire NAME",
 		Short: "Take a policy out of force",
 		Long: `Take all versions of a policy out of force. Jobs and pools that name it are placed by the default, which job explain says; new ones that name it
-are refused. Its versions are kept.`,
+are refused. After a policy of quota the cell shares by max-min again, after one of preemption work goes by overage and priority. Versions are kept.`,
 		Example: `  paceline policy retire tight`,
 		Args:    args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -315,7 +353,7 @@ func (a *app) policyDefault() *cobra.Command {
 	var kind string
 	cmd := &cobra.Command{
 		Use:   "default NAME",
-		Short: "Choose who places jobs that choose nothing themselves",
+		Short: "Choose the policy of placement for jobs that choose none",
 		Long: `Choose the policy that places jobs of a kind where neither they nor their pools choose one: best-fit, pack, spread, or one with an active version.
 It counts for whatever is placed from then on.`,
 		Example: `  paceline policy default tight --kind batch
