@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -141,6 +142,14 @@ func (d *Driver) Describe() driver.Description {
 		namespace = rule
 	}
 	out.Details = map[string]string{"server": d.cfg.API.Host, "namespace": namespace, "owner": d.cfg.Pods.Owner}
+	if len(d.down) == 0 {
+		stats := d.machine.Stats()
+		for name, n := range map[string]int{
+			"nodes": stats.Nodes, "pods of the cell": stats.Runs, "pods of others": stats.Foreign, "requests under way": stats.Calls,
+		} {
+			out.Details[name] = strconv.Itoa(n)
+		}
+	}
 	return out
 }
 

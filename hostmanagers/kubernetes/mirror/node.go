@@ -199,16 +199,20 @@ func (m *Machine) host(n *node) driver.Host {
 	}
 	m.devices(n, &h, gpus)
 	h.Ports = m.freePorts(ports)
-	m.crowd(n, &h)
+	m.crowd(n, &h, n.GPUs-gpus)
 	return h
 }
 
-// crowd tells of pods, and keeps a node that has as many as it may from taking more.
-func (m *Machine) crowd(n *node, h *driver.Host) {
+// crowd tells of pods, and keeps a node that has as many as it may from taking more. gpus are those that others have.
+func (m *Machine) crowd(n *node, h *driver.Host, gpus int64) {
 	pods := int64(n.foreign + len(n.runs))
 	h.Details["pods"] = strconv.FormatInt(pods, 10) + " of " + strconv.FormatInt(n.MaxPods, 10)
 	if n.foreign > 0 {
-		h.Details["foreign load"] = fmt.Sprintf("%d pods, %d millicores, %d MiB", n.foreign, h.Foreign[paceline.CPU], h.Foreign[paceline.Memory])
+		load := fmt.Sprintf("%d pods, %d millicores, %d MiB", n.foreign, h.Foreign[paceline.CPU], h.Foreign[paceline.Memory])
+		if gpus > 0 {
+			load += fmt.Sprintf(", %d GPUs", gpus)
+		}
+		h.Details["foreign load"] = load
 	}
 	if h.Ready && n.MaxPods > 0 && pods >= n.MaxPods {
 		h.Ready, h.Message = false, fmt.Sprintf("it has as many pods as its kubelet takes (%d)", n.MaxPods)

@@ -110,6 +110,7 @@ func hostColumns(now time.Time) output.Columns[*pacelinev1.Host] {
 			{Header: "GPU", Value: func(h host) string { return share(h, "gpu_milli") }},
 			{Header: "POOL", Value: func(h host) string { return output.OrDash(h.GetHostPool()) }},
 			{Header: "DISK", Wide: true, Value: func(h host) string { return share(h, "disk_mib") }},
+			{Header: "BY OTHERS", Wide: true, Value: func(h host) string { return load(h.GetForeign()) }},
 			{Header: "CHANGED", Wide: true, Value: func(h host) string { return output.Age(now, h.GetChangeTime()) }},
 			{Header: "ATTRIBUTES", Wide: true, Value: func(h host) string { return output.Pairs(attributes(h)) }},
 			{Header: "ID", Wide: true, Value: host.GetId},
@@ -117,6 +118,17 @@ func hostColumns(now time.Time) output.Columns[*pacelinev1.Host] {
 			{Header: "MESSAGE", Wide: true, Value: func(h host) string { return output.OrDash(h.GetMessage()) }},
 		},
 	}
+}
+
+// load lists what is used, such as "cpu 1.5, memory 2Gi".
+func load(used *pacelinev1.Quantities) string {
+	var parts []string
+	for _, name := range resources(used) {
+		if n := amount(used, name); n > 0 {
+			parts = append(parts, resourceTitle(name)+" "+output.Quantity(name, n))
+		}
+	}
+	return output.OrDash(strings.Join(parts, ", "))
 }
 
 func hostPath(cluster, name string) string {
