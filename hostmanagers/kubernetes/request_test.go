@@ -130,17 +130,16 @@ func TestACreationThatIsAnsweredAfterTheEnd(t *testing.T) {
 		<-over
 		return response, err
 	}, "exit", "0")
+	until(t, "the acknowledged end of the run", func() bool { _, ends := l.state(); return ends > 0 })
+	close(over)
 	until(t, "the end of the pod", func() bool {
 		left := -1
 		e.Do(func(c *cluster.Cluster) {
 			pods, _ := c.List(cluster.Pods, "", 0) // the present is always there
 			left = len(pods)
 		})
-		_, ends := l.state()
-		return ends > 0 && left == 0
+		return left == 0 && l.driver.Stats().Runs == 0 && l.driver.Stats().Calls == 0
 	})
-	close(over)
-	until(t, "the end of the run", func() bool { return l.driver.Stats().Runs == 0 && l.driver.Stats().Calls == 0 })
 	if state, ends := l.state(); state != workload.RunSucceeded || ends != 1 {
 		t.Errorf("the run ended %d times, at last as %s", ends, state)
 	}

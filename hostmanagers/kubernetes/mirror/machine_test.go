@@ -234,12 +234,33 @@ func TestACreationWhoseAnswerIsLost(t *testing.T) {
 	}
 	w.exits(p, 0)
 	w.acknowledge(1)
-	w.take()
-	w.answer(c, mirror.Answer{GivenUp: true}) // the watch lags behind the deletion
+	w.none() // an attempt may be under way
+	record := mirrorConfig.ReadPod(p)
+	w.answer(c, mirror.Answer{Pod: &record})
+	if d := w.take(); d.Launch != nil || d.Grace != 0 {
+		t.Errorf("the pod is followed by %+v", d)
+	}
 	w.expect(1, workload.RunSucceeded, workload.ReasonExited)
 	w.gone(p)
 	if s := w.m.Stats(); s.Runs != 0 {
 		t.Errorf("what is left is %+v", s)
+	}
+
+	for name, a := range map[string]mirror.Answer{"found": {Pod: &record}, "refused": {Refused: mirror.RefusedByQuota}, "not there": {GivenUp: true}} {
+		w.launch(2)
+		c = w.take()
+		p = w.pod(c)
+		w.changed(p)
+		w.kill(2, 5*time.Second)
+		w.none()
+		w.answer(c, a)
+		if d := w.take(); d.Launch != nil || d.Grace != 5 {
+			t.Errorf("%s: the kill is %+v", name, d)
+		}
+		w.gone(p)
+		w.expect(2, workload.RunKilled, 0)
+		w.acknowledge(2)
+		w.none()
 	}
 }
 

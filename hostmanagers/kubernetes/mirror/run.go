@@ -110,7 +110,7 @@ func (m *Machine) Answer(now int64, c *Call, a Answer, out *Output) {
 		}
 	case a.GivenUp && !r.known: // else the watch tells what became of it
 		m.vanish(r)
-	case a.Refused != "":
+	case a.Refused != "" && !r.known:
 		m.refused(r, &a)
 	case a.Pod != nil && !r.known: // as above: the watch was faster, and knows more
 		m.takeOwn(a.Pod)
@@ -128,7 +128,7 @@ func (m *Machine) afterCreation(r *run) {
 	case r.phase == live && r.abandoned.State == workload.RunLost:
 		m.conclude(r, r.abandoned)
 		m.remove(r, 0)
-	case r.phase == live && r.killed:
+	case r.phase == live && (r.killed || r.abandoned.State != workload.RunNone):
 		m.remove(r, r.grace)
 	case r.phase == forgotten, r.phase == ended && r.known && !phaseOver(r.facts.Phase):
 		m.remove(r, 0)
@@ -352,8 +352,11 @@ func (m *Machine) unknown(id workload.RunID) {
 	})
 }
 
-// remove has a run's pod deleted.
+// remove has a run's pod deleted. One whose creation is not answered stays until it is: an attempt that is under way would make it anew.
 func (m *Machine) remove(r *run, grace int64) {
+	if r.create != nil {
+		return // afterCreation
+	}
 	m.call(&Call{Run: r.id, Namespace: r.namespace, UID: r.uid, Grace: grace, run: r})
 }
 
