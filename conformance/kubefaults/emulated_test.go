@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -78,7 +77,6 @@ type emulated struct {
 	*hardship
 	trouble  troubles
 	emulator *emulator.Emulator
-	gate     *gate
 	storm    atomic.Bool
 	slow     atomic.Bool
 	nodes    []string
@@ -107,11 +105,10 @@ func newEmulated(t *testing.T, trouble troubles) *emulated {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.gate = &gate{Listener: l, conns: map[net.Conn]struct{}{}}
 	e.orders.Kubeconfig = e.file("kubeconfig", emulator.Kubeconfig(l.Addr().String()))
 	e.orders.Start, e.orders.Unreachable, e.orders.Kill, e.orders.LongestWait = second, trouble.unreachable, second, 500*time.Millisecond
 	served := make(chan error, 1)
-	go func() { served <- e.emulator.Serve(e.gate) }()
+	go func() { served <- e.emulator.Serve(l) }()
 	t.Cleanup(func() {
 		e.emulator.Close()
 		if err := <-served; err != nil {
@@ -189,9 +186,9 @@ func (e *emulated) suffer() {
 	o := &e.trouble
 	e.work.Go(e.look)
 	e.every(o.outage, "outage", func() {
-		e.gate.set(true)
+		e.emulator.SetDown(true)
 		e.wait(o.outageFor)
-		e.gate.set(false)
+		e.emulator.SetDown(false)
 	})
 	e.every(o.cut, "cut", e.emulator.CutWatches)
 	e.every(o.forget, "forgotten", func() {
@@ -279,25 +276,10 @@ func (e *emulated) settle() {
 // vanish takes a node away for a while. It comes back as another one of its name.
 func (e *emulated) vanish() {
 	name, _ := some(e.nodes)
-	key := cluster.Key{Name: name}
-	var node *corev1.Node
-	e.emulator.Do(func(c *cluster.Cluster) {
-		if o, err := c.Get(cluster.Nodes, key); err == nil {
-			node, _ = o.DeepCopyObject().(*corev1.Node)
-			_, _, _ = c.Delete(cluster.Nodes, key, cluster.Deletion{}) // it is there
-		}
-	})
-	if node == nil {
-		return
-	}
-	node.UID, node.ResourceVersion, node.CreationTimestamp = "", "", metav1.Time{}
+	e.emulator.Do(func(c *cluster.Cluster) { c.LoseNode(name) })
 	e.work.Go(func() {
 		e.wait(e.trouble.vanishFor)
-		e.emulator.Do(func(c *cluster.Cluster) {
-			if _, err := c.Create(cluster.Nodes, "", node, false); err != nil {
-				e.Errorf("bring back node %s: %v", name, err)
-			}
-		})
+		e.emulator.Do(func(c *cluster.Cluster) { c.ReturnNode(name) })
 	})
 }
 
@@ -334,56 +316,4 @@ func (e *emulated) meddle() {
 			}
 		}
 	})
-}
-
-// gate is a listener that can go away, and all its connections with it.
-type gate struct {
-	net.Listener
-
-	mu    sync.Mutex
-	down  bool
-	conns map[net.Conn]struct{}
-}
-
-func (g *gate) Accept() (net.Conn, error) {
-	for {
-		conn, err := g.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		g.mu.Lock()
-		if g.down {
-			_ = conn.Close() // nobody is there
-		} else {
-			g.conns[conn] = struct{}{}
-		}
-		down := g.down
-		g.mu.Unlock()
-		if !down {
-			return &passed{conn, g}, nil
-		}
-	}
-}
-
-func (g *gate) set(down bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.down = down; down {
-		for conn := range g.conns {
-			_ = conn.Close() // as a process that is killed does
-		}
-	}
-}
-
-// passed is a connection through a gate.
-type passed struct {
-	net.Conn
-	gate *gate
-}
-
-func (p *passed) Close() error {
-	p.gate.mu.Lock()
-	delete(p.gate.conns, p.Conn)
-	p.gate.mu.Unlock()
-	return p.Conn.Close()
 }
