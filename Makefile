@@ -169,6 +169,7 @@ faults-mesos: ## a cell that is killed and started again, on an emulated Mesos c
 .PHONY: faults-kubernetes
 faults-kubernetes: ## the same on an emulated Kubernetes cluster, and on a real control plane where its programs are built (TASKS=5000)
 	@go test -count=1 -v -timeout 2h ./conformance/kubefaults -tasks='$(TASKS)' -real
+	PACELINE_KUBERNETES_TASKS='$(TASKS)' go test -count=1 -v -timeout 2h -run 'KubernetesCrashes$$' ./cmd/paceline/e2e
 
 .PHONY: bench
 bench: $(call stamp,benchstat) ## run benchmarks COUNT times, beside their bars (BENCH=regexp PKG=./core/... BASE=old.txt to compare, MILLION=1 for a million tasks)

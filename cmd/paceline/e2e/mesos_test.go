@@ -31,20 +31,28 @@ const (
 
 // raid is a cluster in trouble, and how often the server is killed.
 type raid struct {
+	begin  func(c *cell, faults ...string) raided
 	tasks  int
 	life   time.Duration // of the first servers; later ones live longer, or a slow machine would never get anywhere
 	faults []string      // of the emulated cluster
 	keeps  bool          // the cluster loses nothing, so that nothing may be started twice
 }
 
+// raided is a cluster, called east, in a process of its own.
+type raided interface {
+	add()                 // it to its cell
+	wantIdle(name string) // nothing of the cell that it knows by a name is left there
+	stop()
+}
+
 // The tasks of the test leave marks of their starts and ends in one file, each a single write at its end.
-const mesosJob = `name: raided
+const raidedJob = `name: raided
 batch: {max_retries: 1000}
 instances: %d
 placement: {clusters: [east]}
 backoff: {initial_delay: 0.1s, max_delay: 0.2s}
 task:
-  resources: {cpu_milli: 1000, memory_mib: 1}
+  resources: {cpu_milli: 1000, memory_mib: 16}
   env: {MARKS: %q}
   command:
     - sh
@@ -64,16 +72,16 @@ func TestMesosCrashes(t *testing.T) {
 	tasks := int(number(t, mesosTasksVariable, defaultMesosTasks))
 	doubt := []string{"--fault-duplicate", "0.02", "--fault-repeat", "0.02", "--fault-refuse", "0.02"}
 	if tasks <= defaultMesosTasks {
-		storm(t, raid{tasks: tasks, life: time.Second, faults: append(doubt, "--fault-cut", "500ms"), keeps: true})
+		storm(t, raid{begin: emulateMesos, tasks: tasks, life: time.Second, faults: append(doubt, "--fault-cut", "500ms"), keeps: true})
 		return
 	}
 	t.Run("connections", func(t *testing.T) {
 		t.Parallel()
-		storm(t, raid{tasks: tasks, life: 5 * time.Second, faults: append(doubt, "--fault-cut", "3s"), keeps: true})
+		storm(t, raid{begin: emulateMesos, tasks: tasks, life: 5 * time.Second, faults: append(doubt, "--fault-cut", "3s"), keeps: true})
 	})
 	t.Run("clusters", func(t *testing.T) {
 		t.Parallel()
-		storm(t, raid{tasks: tasks, life: 7 * time.Second, faults: append(doubt, "--fault-cut", "7s", "--fault-new-master", "5s", "--fault-lose-agent", "4s", "--fault-lose-for", "30s")})
+		storm(t, raid{begin: emulateMesos, tasks: tasks, life: 7 * time.Second, faults: append(doubt, "--fault-cut", "7s", "--fault-new-master", "5s", "--fault-lose-agent", "4s", "--fault-lose-for", "30s")})
 	})
 }
 
@@ -81,12 +89,12 @@ func storm(t *testing.T, r raid) {
 	t.Helper()
 	began := time.Now()
 	c := startCell(t, "--local-hosts", "0")
-	m := c.emulateMesos(r.faults...)
-	c.must("cluster", "add", "mesos", "east", "--master", m.url, "--wait")
+	east := r.begin(c, r.faults...)
+	east.add()
 	framework := c.identity()
 	books := c.follow()
 	marks := write(t, c.dir, "marks", "")
-	c.must("job", "run", write(t, c.dir, "raided.yaml", fmt.Sprintf(mesosJob, r.tasks, marks)))
+	c.must("job", "run", write(t, c.dir, "raided.yaml", fmt.Sprintf(raidedJob, r.tasks, marks)))
 	kills := 0
 	for ; !c.endedWithin(t, "/default/raided", r.life*time.Duration(1+kills/10)); kills++ {
 		c.kill()
@@ -104,12 +112,12 @@ func storm(t *testing.T, r raid) {
 	if failed > 0 {
 		t.Errorf("%d runs failed", failed)
 	}
-	again := checkMesosMarks(t, marks, &r)
-	m.wantIdle(framework)
+	again := checkRaidMarks(t, marks, &r)
+	east.wantIdle(framework)
 	t.Logf("%d tasks in %v, %d servers killed; %d runs in the event log, %d of them lost; %d instances were started more than once", r.tasks, took.Round(time.Second), kills, runs, lost, again)
 	c.must("cluster", "remove", "east")
 	c.stop()
-	m.stop()
+	east.stop()
 }
 
 // identity is what cluster east knows the cell by.
@@ -140,9 +148,9 @@ func (c *cell) endedWithin(t *testing.T, path string, limit time.Duration) bool 
 	}
 }
 
-// checkMesosMarks wants every instance to have started and come to its end, on a cluster that keeps everything exactly once, and returns how many started more
+// checkRaidMarks wants every instance to have started and come to its end, on a cluster that keeps everything exactly once, and returns how many started more
 // often.
-func checkMesosMarks(t *testing.T, path string, r *raid) (again int) {
+func checkRaidMarks(t *testing.T, path string, r *raid) (again int) {
 	t.Helper()
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -177,17 +185,30 @@ func checkMesosMarks(t *testing.T, path string, r *raid) (again int) {
 	return again
 }
 
-// mesos is an emulated Mesos cluster in a process of its own.
-type mesos struct {
+// mesos is an emulated Mesos cluster.
+type mesos struct{ *emulator }
+
+// emulateMesos starts one of 10 agents, which ends with the test.
+func emulateMesos(c *cell, flags ...string) raided {
+	c.t.Helper()
+	return &mesos{c.emulate(append([]string{"mesos-emulator", "--listen", "127.0.0.1:0", "--agents", "10", "--root", filepath.Join(c.dir, "agents")}, flags...))}
+}
+
+func (m *mesos) add() {
+	m.t.Helper()
+	m.must("cluster", "add", "mesos", "east", "--master", m.url, "--wait")
+}
+
+// emulator is an emulated cluster in a process of its own.
+type emulator struct {
 	*cell
 	url     string
 	process *exec.Cmd
 }
 
-// emulateMesos starts one of 10 agents, which ends with the test.
-func (c *cell) emulateMesos(flags ...string) *mesos {
+func (c *cell) emulate(command []string) *emulator {
 	c.t.Helper()
-	cmd := exec.Command(binary, append([]string{"mesos-emulator", "--listen", "127.0.0.1:0", "--agents", "10", "--root", filepath.Join(c.dir, "agents")}, flags...)...)
+	cmd := exec.Command(binary, command...)
 	cmd.Env, cmd.Dir, cmd.Stderr = c.env, c.dir, os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -204,11 +225,11 @@ func (c *cell) emulateMesos(flags ...string) *mesos {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return &mesos{cell: c, url: regexp.MustCompile(`http://[^/]+`).FindString(line), process: cmd}
+	return &emulator{cell: c, url: regexp.MustCompile(`http://[0-9.:]+`).FindString(line), process: cmd}
 }
 
 // stop ends it as an operator does.
-func (m *mesos) stop() {
+func (m *emulator) stop() {
 	m.t.Helper()
 	if err := errors.Join(m.process.Process.Signal(syscall.SIGTERM), m.process.Wait()); err != nil {
 		m.t.Errorf("the emulator ended badly: %v", err)
