@@ -59,7 +59,7 @@ func (d *Driver) Leave(ctx context.Context) error {
 
 // stays says what somebody has to do.
 func (d *Driver) stays(err error) error {
-	return fmt.Errorf("remove the cell's pods, which stay until somebody deletes them by their label %s=%s: %w", mirror.LabelOwner, d.cfg.Pods.Owner, err)
+	return fmt.Errorf("delete the cell's pods, which are labelled %s=%s: %w", mirror.LabelOwner, d.cfg.Pods.Owner, err)
 }
 
 // part ends what the driver does of its own, and waits for the requests that are under way.

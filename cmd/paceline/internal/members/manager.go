@@ -290,21 +290,40 @@ func (m *Manager) mayRemove(ctx context.Context, name string, version uint64, fo
 
 // takeLeave ends a connection for good.
 func (m *Manager) takeLeave(ctx context.Context, c *connection) (warnings []string) {
+	if c.member.Kind == cluster.KindKubernetes && !m.hadHosts(ctx, c.member.Name) {
+		m.take(c) // no pod was ever created there
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	keeps, err := c.leave(ctx)
 	if err != nil && keeps {
 		m.config.Log.Warn("a cluster was removed that could not be told", slog.String(telemetry.KeyCluster, c.member.Name), slog.Any(telemetry.KeyError, err))
-		warnings = append(warnings, fmt.Sprintf("cluster %s could not be told (%v): what still runs there goes on until %s", c.member.Name, err, goesOnUntil(c.member.Kind)))
+		warnings = append(warnings, fmt.Sprintf("cluster %s could not be told (%v): what still runs there goes on until %s", c.member.Name, err, m.goesOnUntil(c)))
 	}
 	m.take(c)
 	return warnings
 }
 
 // goesOnUntil says when runs end on a cluster that could not be told.
-func goesOnUntil(kind cluster.Kind) string {
-	if kind == cluster.KindKubernetes {
-		return "somebody deletes its pods there"
+func (m *Manager) goesOnUntil(c *connection) string {
+	if c.member.Kind != cluster.KindKubernetes {
+		return "the cluster gives up on the cell"
 	}
-	return "the cluster gives up on the cell"
+	owner, err := (&Identity{cell: m.config.Cell, cluster: c.member.Name}).Load()
+	if err != nil || owner == "" {
+		return "somebody deletes the cell's pods there"
+	}
+	return "somebody deletes the pods of owner " + owner + " there"
+}
+
+// hadHosts reports whether the cell knows hosts of a cluster, so that runs may be there; true, too, if it does not answer.
+func (m *Manager) hadHosts(ctx context.Context, name string) bool {
+	had := false
+	err := m.config.Cell.Read(ctx, func(r scheduler.Reader) {
+		for _, v := range r.Clusters() {
+			had = had || v.Name == name && v.Hosts+v.Runs > 0
+		}
+	})
+	return had || err != nil
 }

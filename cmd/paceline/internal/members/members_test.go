@@ -51,6 +51,7 @@ type place struct {
 	down     error // connections fail with it
 	left     int   // times that a driver took leave
 	leaving  func()
+	deaf     error // what leaving ends with
 	starts   int // of drivers
 	identity *members.Identity
 	sink     driver.Sink // of the last driver that started
@@ -90,7 +91,7 @@ func (l link) Leave(ctx context.Context) error {
 	if l.to.leaving != nil {
 		l.to.leaving()
 	}
-	return ctx.Err()
+	return errors.Join(l.to.deaf, ctx.Err())
 }
 
 func (l link) Describe() driver.Description {
@@ -162,7 +163,12 @@ func open(t *testing.T, disk *memstore.Disk, places map[string]*place, flags ...
 }
 
 func (s *scene) prepare(spec *cluster.Spec, id *members.Identity) (func() (driver.Driver, error), error) {
-	p := s.places[spec.Mesos.Masters[0]]
+	var p *place
+	if spec.Kubernetes != nil {
+		p = s.places[spec.Kubernetes.Kubeconfig]
+	} else {
+		p = s.places[spec.Mesos.Masters[0]]
+	}
 	if p == nil {
 		return nil, errors.New("there is no such master")
 	}
@@ -366,6 +372,27 @@ func TestRemoving(t *testing.T) {
 		settle()
 		if _, there := s.m.Connections()["east"]; there {
 			t.Error("a removed cluster is connected to after a restart")
+		}
+	})
+}
+
+// TestRemovingAKubernetesClusterInVain: pods stay until somebody deletes them, so he hears whose they are. One where no pod ever was has nobody to be told.
+func TestRemovingAKubernetesClusterInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		there, never := newPlace(t, "w", 2), newPlace(t, "n", 2)
+		never.down = errors.New("connection refused")
+		s := open(t, &memstore.Disk{}, map[string]*place{"west": there, "never": never})
+		defer s.close()
+		s.add(cluster.Spec{Name: "west", Kubernetes: &cluster.Kubernetes{Kubeconfig: "west"}})
+		s.add(cluster.Spec{Name: "never", Kubernetes: &cluster.Kubernetes{Kubeconfig: "never"}})
+		there.set(func(p *place) { p.deaf = errors.New("the API server is not there") })
+		owner := s.view("west").Record.Identity
+		_, warnings, err := s.m.Remove(t.Context(), user, "west", 0, true)
+		if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "pods of owner "+owner) || !strings.Contains(warnings[0], "not there") {
+			t.Errorf("in vain it warns of %q and fails with %v", warnings, err)
+		}
+		if _, warnings, err := s.m.Remove(t.Context(), user, "never", 0, false); err != nil || warnings != nil || never.left != 0 {
+			t.Errorf("never reached it warns of %q, was left %d times and fails with %v", warnings, never.left, err)
 		}
 	})
 }
