@@ -36,6 +36,7 @@ type worker struct {
 	force   *timer
 	forceAt time.Time
 	begun   time.Time
+	needs   corev1.ResourceList // since then
 }
 
 // podChanged lets those act whom a change of a pod concerns.
@@ -136,7 +137,7 @@ func (c *Cluster) begin(w *worker) {
 	if !w.live() || w.ending || !w.begun.IsZero() {
 		return
 	}
-	w.begun = c.now
+	w.begun, w.needs = c.now, podNeeds(w.pod)
 	if why := c.inadmissible(w); why != nil {
 		w.refused, w.reason, w.message = true, why.reason, "Pod was rejected: "+why.message
 		c.note(w.pod, corev1.EventTypeWarning, why.reason, why.message)
@@ -171,34 +172,26 @@ func (c *Cluster) inadmissible(w *worker) *refused {
 	if !ok {
 		return nil
 	}
-	var others []*corev1.Pod
-	for _, o := range w.kubelet.all() {
+	used, count := corev1.ResourceList{}, int64(0)
+	for _, o := range w.kubelet.workers {
 		if o != w && !o.begun.IsZero() && !o.refused && !over(o.pod) {
-			others = append(others, o.pod)
+			addTo(used, o.needs)
+			count++
 		}
 	}
-	return c.refusal(n, w.pod, others)
+	return refusal(n, w.pod, w.needs, used, count)
 }
 
-// refusal says why a node cannot take one more pod.
-func (c *Cluster) refusal(n *corev1.Node, p *corev1.Pod, others []*corev1.Pod) *refused {
+// refusal says why a node cannot take one more pod that needs something, where count others use some of it.
+func refusal(n *corev1.Node, p *corev1.Pod, needs, used corev1.ResourceList, count int64) *refused {
 	for key, want := range p.Spec.NodeSelector {
 		if n.Labels[key] != want {
 			return &refused{"NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"}
 		}
 	}
-	used := corev1.ResourceList{}
-	count := int64(0)
-	for _, o := range others {
-		if !over(o) {
-			addTo(used, podNeeds(o))
-			count++
-		}
-	}
 	if most, limited := n.Status.Allocatable[corev1.ResourcePods]; limited && count+1 > most.Value() {
 		return &refused{"OutOfpods", fmt.Sprintf("Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", count, most.Value())}
 	}
-	needs := podNeeds(p)
 	for _, name := range sortedNames(needs) {
 		need, have, capacity := needs[name], used[name], n.Status.Allocatable[name]
 		if need.IsZero() {

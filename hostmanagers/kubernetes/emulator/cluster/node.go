@@ -235,6 +235,18 @@ func (c *Cluster) podsOn(node string) []*corev1.Pod {
 	return out
 }
 
+// usedOn is what the pods of a node need together, and how many they are.
+func (c *Cluster) usedOn(node string) (used corev1.ResourceList, count int64) {
+	used = corev1.ResourceList{}
+	for _, p := range c.podsOn(node) {
+		if !over(p) {
+			addTo(used, podNeeds(p))
+			count++
+		}
+	}
+	return used, count
+}
+
 // schedule binds a pod to the first node that has room, as a scheduler would.
 func (c *Cluster) schedule(key Key) {
 	p, ok := c.shelves[Pods.GroupResource()].objects[key].(*corev1.Pod)
@@ -242,9 +254,14 @@ func (c *Cluster) schedule(key Key) {
 		return
 	}
 	nodes, _ := c.List(Nodes, "", 0) // the present is always there
+	needs := podNeeds(p)
 	for _, o := range nodes {
 		n, ok := o.(*corev1.Node)
-		if !ok || n.Spec.Unschedulable || c.refusal(n, p, c.podsOn(n.Name)) != nil || !toleratesAll(p, n.Spec.Taints, corev1.TaintEffectNoSchedule) {
+		if !ok || n.Spec.Unschedulable {
+			continue
+		}
+		used, count := c.usedOn(n.Name)
+		if refusal(n, p, needs, used, count) != nil || !toleratesAll(p, n.Spec.Taints, corev1.TaintEffectNoSchedule) {
 			continue
 		}
 		binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: n.Name}}

@@ -45,7 +45,7 @@ func (c *Cluster) Create(r *Resource, namespace string, o Object, dry bool) (Obj
 	if r.prepare != nil {
 		r.prepare(c, o, nil)
 	}
-	if err := validate(r, o, nil); err != nil {
+	if err := validate(r, r.check, o, nil); err != nil {
 		return nil, err
 	}
 	if err := c.checkQuota(r, o); err != nil {
@@ -86,7 +86,7 @@ func (c *Cluster) admitNamespace(r *Resource, namespace string, o Object) error 
 	return nil
 }
 
-func validate(r *Resource, o, old Object) error {
+func validate(r *Resource, check func(o, old Object) fieldErrors, o, old Object) error {
 	var errs fieldErrors
 	meta := field.NewPath("metadata")
 	if old == nil {
@@ -99,8 +99,8 @@ func validate(r *Resource, o, old Object) error {
 		// An API server looks twice, and says it twice.
 		errs = append(validation.ValidateObjectMetaAccessorUpdate(o, old, meta), validation.ValidateObjectMetaAccessorUpdate(o, old, meta)...)
 	}
-	if r.check != nil {
-		errs = append(errs, r.check(o, old)...)
+	if check != nil {
+		errs = append(errs, check(o, old)...)
 	}
 	if len(errs) == 0 {
 		return nil
@@ -136,7 +136,11 @@ func (c *Cluster) Update(r *Resource, key Key, part string, change func(Object) 
 		prepareStatus(o, old)
 	}
 	if part != binding {
-		if err := validate(r, o, old); err != nil {
+		check := r.check
+		if r == Pods && part == "status" {
+			check = nil // its spec is the old one's
+		}
+		if err := validate(r, check, o, old); err != nil {
 			return nil, err
 		}
 	}
