@@ -52,7 +52,7 @@ type place struct {
 	left     int   // times that a driver took leave
 	leaving  func()
 	deaf     error // what leaving ends with
-	starts   int // of drivers
+	starts   int   // of drivers
 	identity *members.Identity
 	sink     driver.Sink // of the last driver that started
 }
