@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,7 @@ type view struct {
 	name  string
 	begin func()                                                                   // a list begins
 	page  func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) // takes in a part of it
+	head  func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) // takes in nothing
 	end   func()                                                                   // it is complete
 	watch func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 	event func(watch.Event)
@@ -46,6 +48,13 @@ func (d *Driver) watchNodes(ctx context.Context) {
 			}
 			for i := range nodes.Items {
 				list = append(list, d.cfg.Limits.ReadNode(&nodes.Items[i]))
+			}
+			return nodes.ListMeta, nil
+		},
+		head: func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) {
+			nodes, err := d.api.Nodes().List(ctx, o)
+			if err != nil {
+				return metav1.ListMeta{}, fmt.Errorf("look at the nodes: %w", err)
 			}
 			return nodes.ListMeta, nil
 		},
@@ -89,6 +98,13 @@ func (d *Driver) watchPods(ctx context.Context) {
 			}
 			return pods.ListMeta, nil
 		},
+		head: func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) {
+			pods, err := d.api.Pods(metav1.NamespaceAll).List(ctx, o)
+			if err != nil {
+				return metav1.ListMeta{}, fmt.Errorf("look at the pods: %w", err)
+			}
+			return pods.ListMeta, nil
+		},
 		end: func() {
 			d.input(func(now int64, out *mirror.Output) { d.machine.Pods(now, list, out) })
 			list = nil
@@ -112,12 +128,15 @@ func (d *Driver) watchPods(ctx context.Context) {
 }
 
 // follow keeps a view up to date until the context ends. A watch that ends goes on from where it was; only if the server does not remember that
-// far, everything is listed anew.
+// far, or has not come that far, everything is listed anew.
 func (d *Driver) follow(ctx context.Context, v *view) {
 	version, pause := "", backoff{cfg: &d.cfg}
 	for ctx.Err() == nil {
 		var err error
-		if version == "" {
+		if version != "" {
+			version, err = setBack(ctx, v, version)
+		}
+		if err == nil && version == "" {
 			version, err = list(ctx, v)
 		}
 		if err == nil {
@@ -132,6 +151,21 @@ func (d *Driver) follow(ctx context.Context, v *view) {
 			d.sleep(ctx, pause.next(err))
 		}
 	}
+}
+
+// setBack returns the version to go on from, or none if the server has less behind it than that: what it kept was restored from a backup, or another stands in
+// its place. A watch would hear nothing until it had come that far again.
+func setBack(ctx context.Context, v *view, version string) (string, error) {
+	now, err := v.head(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return version, err
+	}
+	seen, errSeen := strconv.ParseUint(version, 10, 64)
+	has, errHas := strconv.ParseUint(now.ResourceVersion, 10, 64)
+	if errSeen == nil && errHas == nil && has < seen {
+		return "", nil
+	}
+	return version, nil
 }
 
 // gone reports whether a version is too old to go on from.
