@@ -94,10 +94,18 @@ func (p *Plane) start(ctx context.Context) error {
 		}
 	}
 	if p.cfg.Scheduler {
-		args := append([]string{"--config", p.path("scheduler.yaml"), "--bind-address", "127.0.0.1", "--secure-port", "0"}, p.cfg.Scheduling...)
-		return p.run(KubeScheduler, nil, args...)
+		return p.StartScheduler(ctx)
 	}
 	return nil
+}
+
+// StartScheduler builds kube-scheduler if need be and starts it, on a plane that was started without one.
+func (p *Plane) StartScheduler(ctx context.Context) error {
+	if _, err := Build(ctx, p.cfg.Log, KubeScheduler); err != nil {
+		return err
+	}
+	args := append([]string{"--config", p.path("scheduler.yaml"), "--bind-address", "127.0.0.1", "--secure-port", "0"}, p.cfg.Scheduling...)
+	return p.run(KubeScheduler, nil, args...)
 }
 
 func (p *Plane) path(name string) string { return filepath.Join(p.cfg.Dir, name) }
