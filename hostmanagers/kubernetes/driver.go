@@ -31,7 +31,7 @@ var (
 // Driver is one cluster's connection.
 type Driver struct {
 	cfg  Config
-	api  *corev1.CoreV1Client
+	api  *corev1.CoreV1Client // of pods and nodes it reads what mirror looks at alone
 	http *http.Client
 	ctx  context.Context // of Start
 	done chan struct{}   // closed once everything has ended
@@ -62,7 +62,7 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	api, err := corev1.NewForConfigAndClient(cfg.client(), client)
+	api, err := newClient(cfg.client(), client)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
