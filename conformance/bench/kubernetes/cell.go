@@ -117,10 +117,10 @@ func (c *cell) stop(signal os.Signal) error {
 		return fmt.Errorf("end the server: %w", err)
 	}
 	select {
-	case <-c.ended:
+	case _ = <-c.ended: // how it ended is of no matter
 	case <-time.After(stopFor):
 		_ = c.cmd.Process.Kill() // it may have ended just now
-		<-c.ended
+		_ = <-c.ended
 		return fmt.Errorf("the server did not end within %s: %s", stopFor, c.log())
 	}
 	c.cmd = nil

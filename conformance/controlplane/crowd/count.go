@@ -211,7 +211,7 @@ func field(message []byte, number uint64) []byte {
 			return nil
 		}
 		message = message[n:]
-		skip := uint64(0)
+		var skip uint64
 		switch key & 7 {
 		case varint:
 			_, n := binary.Uvarint(message)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,11 +56,15 @@ func unwrap(raw []byte, into message) error {
 // filler fills in every field of an object there may be, or leaves it out.
 func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.4).NumElements(0, 3).MaxDepth(12).Funcs(
-		func(q *resource.Quantity, c randfill.Continue) { *q = *resource.NewMilliQuantity(c.Int63n(1<<40), resource.DecimalSI) },
+		func(q *resource.Quantity, c randfill.Continue) {
+			*q = *resource.NewMilliQuantity(c.Int63n(1<<40), resource.DecimalSI)
+		},
 		func(at *metav1.Time, c randfill.Continue) { *at = metav1.Unix(c.Int63n(1<<32), 0) },
-		func(at *metav1.MicroTime, c randfill.Continue) { *at = metav1.MicroTime{Time: time.Unix(c.Int63n(1<<32), 0)} },
+		func(at *metav1.MicroTime, c randfill.Continue) {
+			*at = metav1.MicroTime{Time: time.Unix(c.Int63n(1<<32), 0)}
+		},
 		func(v *intstr.IntOrString, c randfill.Continue) { *v = intstr.FromInt32(c.Int31()) },
-		func(f *metav1.FieldsV1, c randfill.Continue) { f.Raw = []byte(`{"f:metadata":{}}`) },
+		func(f *metav1.FieldsV1, _ randfill.Continue) { f.SetRawBytes([]byte(`{"f:metadata":{}}`)) },
 		func(l *corev1.ResourceList, c randfill.Continue) {
 			*l = corev1.ResourceList{}
 			for _, name := range []corev1.ResourceName{"cpu", "memory", "ephemeral-storage", "pods", "nvidia.com/gpu", "example.com/device"} {
@@ -164,7 +169,7 @@ func sameAfterPruning[M message](t *rapid.T, kind string, object, before, after 
 func TestPruneKeepsAndDrops(t *testing.T) {
 	t.Parallel()
 	pod := randomPod(1)
-	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "somebody", FieldsV1: &metav1.FieldsV1{Raw: make([]byte, 100_000)}}}
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "somebody", FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 100_000))}}
 	if pruned := mirror.Prune(nil, wrapped(t, "Pod", pod)); len(pruned) > 50_000 {
 		t.Errorf("a pruned pod has %d bytes", len(pruned))
 	}
