@@ -29,14 +29,15 @@ const (
 // cell is a Paceline server, as anybody would start it, in a folder of its own.
 type cell struct {
 	binary, dir string
+	secrets     string // the folder that kubeconfigs are below
 	url, token  string
 	cmd         *exec.Cmd
-	ended       chan error
+	ended       chan struct{} // closed once the process has ended
 	client      http.Client
 }
 
-// startCell makes a cell.
-func startCell(ctx context.Context, binary string) (*cell, error) {
+// startCell makes a cell that may read kubeconfigs in a folder.
+func startCell(ctx context.Context, binary, secrets string) (*cell, error) {
 	binary, err := filepath.Abs(binary)
 	if err != nil {
 		return nil, fmt.Errorf("find the program: %w", err)
@@ -45,7 +46,7 @@ func startCell(ctx context.Context, binary string) (*cell, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the cell: %w", err)
 	}
-	c := &cell{binary: binary, dir: dir}
+	c := &cell{binary: binary, dir: dir, secrets: secrets}
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
@@ -66,23 +67,25 @@ func (c *cell) start(ctx context.Context) error {
 	}
 	defer log.Close() //nolint:errcheck // the server has it
 	c.cmd = exec.CommandContext(ctx, c.binary, "server", "--data-dir", c.path("data"), "--listen", "127.0.0.1:0", "--local-hosts", "0",
-		"--log-level", "warn", "--ready-file", ready)
+		"--secrets-dir", c.secrets, "--log-level", "warn", "--ready-file", ready)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.cmd.Start(); err != nil {
 		return fmt.Errorf("start the server: %w", err)
 	}
-	c.ended = make(chan error, 1)
-	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(c.cmd, c.ended)
+	c.ended = make(chan struct{})
+	go func(cmd *exec.Cmd, ended chan<- struct{}) {
+		_ = cmd.Wait() // its state is looked at
+		close(ended)
+	}(c.cmd, c.ended)
 	for {
 		if address, err := os.ReadFile(ready); err == nil {
 			c.url = strings.TrimSpace(string(address))
 			break
 		}
 		select {
-		case err := <-c.ended:
-			c.ended <- err
-			return fmt.Errorf("the server ended with %w: %s", err, c.log())
+		case <-c.ended:
+			return fmt.Errorf("the server ended with %s: %s", c.cmd.ProcessState, c.log())
 		case <-ctx.Done():
 			return fmt.Errorf("wait until the server serves: %w: %s", ctx.Err(), c.log())
 		case <-time.After(glance):
@@ -117,10 +120,10 @@ func (c *cell) stop(signal os.Signal) error {
 		return fmt.Errorf("end the server: %w", err)
 	}
 	select {
-	case _ = <-c.ended: // how it ended is of no matter
+	case <-c.ended:
 	case <-time.After(stopFor):
 		_ = c.cmd.Process.Kill() // it may have ended just now
-		_ = <-c.ended
+		<-c.ended
 		return fmt.Errorf("the server did not end within %s: %s", stopFor, c.log())
 	}
 	c.cmd = nil
@@ -207,9 +210,8 @@ func (c *cell) await(ctx context.Context, what string, reached func() (bool, err
 			return err
 		}
 		select {
-		case err := <-c.ended:
-			c.ended <- err
-			return fmt.Errorf("wait until %s: the server ended with %w: %s", what, err, c.log())
+		case <-c.ended:
+			return fmt.Errorf("wait until %s: the server ended with %s: %s", what, c.cmd.ProcessState, c.log())
 		case <-ctx.Done():
 			return fmt.Errorf("wait until %s: %w: %s", what, ctx.Err(), c.log())
 		case <-time.After(glance):
@@ -230,7 +232,7 @@ func (c *cell) submit(ctx context.Context, name string, pods int) error {
 
 // paceline is one job, from its submission until its pods are where they should be, and the cell's records say so.
 func paceline(ctx context.Context, st *stage) (err error) {
-	c, err := startCell(ctx, st.binary)
+	c, err := startCell(ctx, st.binary, st.plane.Dir())
 	if err != nil {
 		return err
 	}

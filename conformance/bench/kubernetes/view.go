@@ -75,7 +75,7 @@ func (*listener) Disconnected(error)                   {}
 func (s *settings) fullView(ctx context.Context) error {
 	f := &figures{way: ourWay, what: "full view", nodes: viewNodes, pods: s.view}
 	return s.once(ctx, f, func(ctx context.Context, st *stage) (err error) {
-		c, err := startCell(ctx, st.binary)
+		c, err := startCell(ctx, st.binary, st.plane.Dir())
 		if err != nil {
 			return err
 		}
