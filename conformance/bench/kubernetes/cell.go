@@ -179,7 +179,7 @@ func (c *cell) join(ctx context.Context, kubeconfig string) error {
 // awaitHosts waits until so many hosts take work.
 func (c *cell) awaitHosts(ctx context.Context, n int) error {
 	var info struct {
-		ReadyHosts int `json:"readyHosts"`
+		ReadyHosts int `json:"ready_hosts"`
 	}
 	return c.await(ctx, fmt.Sprintf("%d hosts are ready", n), func() (bool, error) {
 		err := c.call(ctx, "AdminService/GetInfo", struct{}{}, &info)
@@ -195,7 +195,7 @@ func (c *cell) runs(ctx context.Context, job string) (runCounts, error) {
 	var answer struct {
 		Job struct {
 			Summary struct {
-				RunCounts runCounts `json:"runCounts"`
+				RunCounts runCounts `json:"run_counts"`
 			} `json:"summary"`
 		} `json:"job"`
 	}
