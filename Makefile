@@ -189,6 +189,12 @@ bench-mesos: ## 100,000 tasks on 10,000 agents of an emulated Mesos cluster that
 	go test -run '^$$' -bench '^BenchmarkMesos' -benchtime 1x -count $(COUNT) -timeout 1h ./conformance/bench
 	go test -run '^$$' -bench . -benchmem ./hostmanagers/mesos/framework
 
+.PHONY: bench-kubernetes
+bench-kubernetes: build ## 10,000 pods on 1,000 and 5,000 nodes of a real API server, beside kube-scheduler and beside no scheduler; wants an idle machine for twelve minutes (ONLY=regexp of runs, such as paceline/1000$$)
+	@mkdir -p $(OUT)/bench
+	go run ./conformance/controlplane/run -build etcd,kube-apiserver,kwok,kube-scheduler
+	go run ./conformance/bench/kubernetes -paceline bin/paceline -only '$(ONLY)' | tee $(OUT)/bench/kubernetes.md
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (default 20s)
 	@git grep -nE --untracked '^func Fuzz[A-Z][A-Za-z0-9_]*\(' -- '*_test.go' |

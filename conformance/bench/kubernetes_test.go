@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/paceline-sched/paceline/conformance/controlplane/crowd"
@@ -21,14 +22,15 @@ const (
 )
 
 // BenchmarkKubernetes is a job of 10,000 pods on a new cluster of 1,000 nodes, from its submission until all are created and the records say so. It is
-// there to be profiled; what is compared with others, conformance/bench/kubernetes measures.
+// there to be profiled, with a control plane of its own; what is compared with others, the command kubernetes below this folder measures.
 func BenchmarkKubernetes(b *testing.B) {
-	kubeconfig := os.Getenv("PACELINE_KUBECONFIG")
-	if kubeconfig == "" {
+	plane := os.Getenv("PACELINE_CONTROLPLANE")
+	if plane == "" {
 		b.Skip("needs a new Kubernetes cluster: go run ./conformance/controlplane/run -- go test -run '^$' -bench '^BenchmarkKubernetes$' -benchtime 1x ./conformance/bench")
 	}
 	b.ReportAllocs()
 	b.StopTimer()
+	kubeconfig := filepath.Join(plane, "kubeconfig")
 	fill(b, kubeconfig)
 	cluster, err := kubernetes.Connect(kubeconfig, "")
 	if err != nil {
