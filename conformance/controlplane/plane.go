@@ -19,6 +19,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/paceline-sched/paceline/conformance/controlplane/isolate"
 )
 
 // patience bounds the wait for a program to be ready.
@@ -35,6 +37,8 @@ type Config struct {
 	Kwok bool
 	// Scheduler runs kube-scheduler with its limits lifted.
 	Scheduler bool
+	// Kubelets is how many real nodes there are, at most MaxKubelets. They need a program that package isolate runs.
+	Kubelets int
 	// APIServer and Scheduling are more arguments for kube-apiserver and kube-scheduler.
 	APIServer, Scheduling []string
 	// Log is told what is done. Default: nobody.
@@ -50,6 +54,7 @@ type Plane struct {
 	port   int  // kube-apiserver's
 	client *http.Client
 	keeper *keeper
+	nodes  []*node
 }
 
 // Token is what the plane's administrator shows.
@@ -66,6 +71,15 @@ func Start(ctx context.Context, cfg Config) (*Plane, error) {
 	}
 	if cfg.Scheduler {
 		names = append(names, KubeScheduler)
+	}
+	if cfg.Kubelets > 0 {
+		names = append(names, Kubelet)
+	}
+	switch {
+	case cfg.Kubelets < 0 || cfg.Kubelets > MaxKubelets:
+		return nil, fmt.Errorf("a control plane has from 0 to %d real kubelets, not %d", MaxKubelets, cfg.Kubelets)
+	case cfg.Kubelets > 0 && !isolate.Inside():
+		return nil, errors.New("real kubelets change mounts and networks: start them in a program that package isolate runs, as make conformance-kubelet does")
 	}
 	bin, err := Build(ctx, cfg.Log, names...)
 	if err != nil {
@@ -94,9 +108,11 @@ func (p *Plane) start(ctx context.Context) error {
 		}
 	}
 	if p.cfg.Scheduler {
-		return p.StartScheduler(ctx)
+		if err := p.StartScheduler(ctx); err != nil {
+			return err
+		}
 	}
-	return nil
+	return p.startNodes(ctx)
 }
 
 // StartScheduler builds kube-scheduler if need be and starts it, on a plane that was started without one.
@@ -204,7 +220,7 @@ func (p *Plane) StartAPIServer(ctx context.Context) error {
 		// Without a controller manager these two would leave every node and pod unusable.
 		"--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition",
 		"--allow-privileged", "--enable-priority-and-fairness=false", "--max-requests-inflight", "0", "--max-mutating-requests-inflight", "0",
-		"--event-ttl", "10m", "--profiling=false",
+		"--event-ttl", "10m", "--profiling=false", "--kubelet-preferred-address-types", "InternalIP",
 	}, p.cfg.APIServer...)
 	// Memory follows writes; without bounds it takes gigabytes.
 	if err := p.run(APIServer, []string{"GOGC=200", "GOMEMLIMIT=3GiB"}, args...); err != nil {
@@ -225,29 +241,53 @@ func (p *Plane) run(program string, env []string, args ...string) error {
 
 // await waits until the API server is ready.
 func (p *Plane) await(ctx context.Context) error {
+	return p.until(ctx, APIServer, func(ctx context.Context) error {
+		_, err := p.get(ctx, fmt.Sprintf("https://127.0.0.1:%d/readyz", p.port))
+		return err
+	})
+}
+
+// until waits until one of the plane's programs is as it should be.
+func (p *Plane) until(ctx context.Context, program string, holds func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/readyz", p.port), http.NoBody)
-		if err != nil {
-			return fmt.Errorf("ask the API server whether it is ready: %w", err)
+		err := holds(ctx)
+		if err == nil {
+			return nil
 		}
-		request.Header.Set("Authorization", "Bearer "+Token)
-		if answer, err := p.client.Do(request); err == nil {
-			_ = answer.Body.Close() // nothing more is read
-			if answer.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		if p.PID(APIServer) == 0 {
-			return fmt.Errorf("the API server ended: %s", tail(p.path(APIServer+".log")))
+		if p.PID(program) == 0 {
+			return fmt.Errorf("%s ended: %s", program, tail(p.path(program+".log")))
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the API server is not ready: %w: %s", ctx.Err(), tail(p.path(APIServer+".log")))
+			return fmt.Errorf("%s is not ready: %w: %s", program, err, tail(p.path(program+".log")))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// get asks one of the plane's programs something, as the administrator.
+func (p *Plane) get(ctx context.Context, url string) ([]byte, error) {
+	const most = 1 << 20
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", url, err)
+	}
+	request.Header.Set("Authorization", "Bearer "+Token)
+	answer, err := p.client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", url, err)
+	}
+	raw, err := io.ReadAll(io.LimitReader(answer.Body, most))
+	_ = answer.Body.Close() // all was read
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = errors.New(answer.Status)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", url, err)
+	}
+	return raw, nil
 }
 
 // tail is the end of a log.
@@ -263,7 +303,7 @@ func tail(path string) string {
 // Close ends the plane's processes, and removes its directory if it made it.
 func (p *Plane) Close() error {
 	err := p.keeper.close()
-	if p.made {
+	if p.made && len(p.nodes) == 0 { // what real nodes have mounted goes with its namespaces, and so does what lies there
 		err = errors.Join(err, os.RemoveAll(p.cfg.Dir))
 	}
 	return err
