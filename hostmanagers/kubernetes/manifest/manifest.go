@@ -274,8 +274,8 @@ func variables(base, own map[string]string) []corev1.EnvVar {
 	return list
 }
 
-// escape keeps a kubelet from putting variables in for $(NAME): every string of a launch is final.
-func escape(s string) string { return strings.ReplaceAll(s, "$(", "$$(") }
+// escape keeps a kubelet from putting variables in for $(NAME), and from taking $$ for one dollar: every string of a launch is final.
+func escape(s string) string { return strings.ReplaceAll(s, "$", "$$") }
 
 func literal(words []string) []string {
 	if words == nil {

@@ -62,7 +62,8 @@ func (w *world) startedFrom(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-// A kill deletes with grace, a shorter one again, a longer one not; at last the pod is taken away.
+// A kill deletes with grace, a shorter one again, a longer one not; at last the pod is taken away, but not before the first grace is over, to
+// which its kubelet may keep.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -79,9 +80,9 @@ func TestKills(t *testing.T) {
 	if c := w.take(); c.Grace != 1 {
 		t.Fatalf("the shortest grace is %d", c.Grace)
 	}
-	w.pass(mirrorConfig.KillMargin)
+	w.pass(20 * time.Second)
 	w.none()
-	w.pass(time.Second)
+	w.pass(mirrorConfig.KillMargin)
 	if c := w.take(); c.Grace != 0 {
 		t.Fatalf("the final grace is %d", c.Grace)
 	}

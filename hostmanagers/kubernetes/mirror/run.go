@@ -42,6 +42,9 @@ type run struct {
 	killed  bool
 	grace   int64 // the shortest that was asked for, in seconds
 	doubted bool  // something keeps it from starting, and is waited for
+	// due is when its kubelet has ended it at the latest. A kubelet that has begun to end a pod keeps to the grace that it began with, whatever
+	// it is told later, and a pod that is taken away before leaves its processes behind.
+	due int64
 	// abandoned is the end of a run that cannot start, once its pod is gone, or there will be none: until then it might start after all.
 	abandoned Verdict
 }
@@ -357,6 +360,9 @@ func (m *Machine) remove(r *run, grace int64) {
 	if r.create != nil {
 		return // afterCreation
 	}
+	if grace > 0 {
+		r.due = max(r.due, m.now+grace*int64(time.Second))
+	}
 	m.call(&Call{Run: r.id, Namespace: r.namespace, UID: r.uid, Grace: grace, run: r})
 }
 
@@ -452,6 +458,10 @@ func (m *Machine) kill(r *run, grace time.Duration) {
 // force takes the pod of a kill away that has not had its effect. On a node that is out of contact nothing would end it: that one is waited for.
 func (m *Machine) force(r *run, seconds int64) {
 	if m.runs[r.id] != r || r.phase != live || r.grace != seconds {
+		return
+	}
+	if left := time.Duration(r.due-m.now) + m.cfg.KillMargin; left > 0 {
+		m.after(left, func() { m.force(r, seconds) })
 		return
 	}
 	if n := m.nodes[r.host]; n != nil && n.known && n.lostAt == 0 {
