@@ -35,6 +35,7 @@ type box struct {
 	ready   bool
 	started bool
 	deaf    bool
+	polite  bool
 	timers  []*timer
 }
 
@@ -123,7 +124,7 @@ func (w *worker) phase() corev1.PodPhase {
 // run starts a container.
 func (c *Cluster) run(b *box) {
 	w := b.worker
-	b.begun, b.ready, b.started, b.deaf = true, false, false, false
+	b.begun, b.ready, b.started = true, false, false
 	if c.cfg.Behave == nil {
 		c.make(b)
 		c.effects = append(c.effects, Start{Process: b.process, Pod: w.pod, Container: b.spec, Refs: c.refs(w.pod)})
@@ -137,6 +138,7 @@ func (c *Cluster) run(b *box) {
 		return
 	}
 	c.make(b)
+	b.deaf, b.polite = behaviour.Deaf, behaviour.Polite
 	process := b.process
 	c.later(b, behaviour.Start, func() {
 		c.Started(process)
@@ -154,7 +156,6 @@ func (c *Cluster) make(b *box) {
 // live arranges what happens to a container that has no process.
 func (c *Cluster) live(b *box, behaviour Behaviour) {
 	process := b.process
-	b.deaf = behaviour.Deaf
 	if b.probed() {
 		c.later(b, behaviour.Ready, func() {
 			c.Probed(process, Startup, true, "")
@@ -347,7 +348,11 @@ func (c *Cluster) signal(b *box, kill bool) {
 	case kill:
 		c.after(0, func() { c.Ended(process, Exit{Code: exitKill}) })
 	case !b.deaf:
-		c.after(0, func() { c.Ended(process, Exit{Code: exitTerm}) })
+		code := int32(exitTerm)
+		if b.polite {
+			code = 0
+		}
+		c.after(0, func() { c.Ended(process, Exit{Code: code}) })
 	}
 }
 

@@ -56,6 +56,7 @@ type Behaviour struct {
 	Exit             int32
 	Reason           string // of its end; "": by its exit code
 	Deaf             bool   // a polite signal does nothing
+	Polite           bool   // after a polite signal it ends with 0
 }
 
 // Key names an object within its resource.

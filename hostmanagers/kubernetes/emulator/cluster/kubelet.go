@@ -152,7 +152,7 @@ func (c *Cluster) begin(w *worker) {
 	}
 	if d := w.pod.Spec.ActiveDeadlineSeconds; d != nil {
 		c.after(seconds(*d), func() {
-			c.fail(w, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+			c.fail(w, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline", seconds(podGrace(w.pod, nil)))
 		})
 	}
 	c.proceed(w)
@@ -177,6 +177,9 @@ func (c *Cluster) inadmissible(w *worker) *refused {
 		if o != w && !o.begun.IsZero() && !o.refused && !over(o.pod) {
 			addTo(used, o.needs)
 			count++
+			if portsClash(w.pod, o.pod) {
+				return &refused{"NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"}
+			}
 		}
 	}
 	return refusal(n, w.pod, w.needs, used, count)
@@ -220,6 +223,24 @@ func refusal(n *corev1.Node, p *corev1.Pod, needs, used corev1.ResourceList, cou
 	return nil
 }
 
+// portsClash says whether two pods want the same port of their node. Addresses are not looked at.
+func portsClash(a, b *corev1.Pod) bool {
+	wanted := nodePorts(a)
+	return len(wanted) > 0 && slices.ContainsFunc(nodePorts(b), func(p corev1.ContainerPort) bool { return slices.Contains(wanted, p) })
+}
+
+// nodePorts are the ports of its node that a pod takes: number and protocol.
+func nodePorts(p *corev1.Pod) (list []corev1.ContainerPort) {
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		for _, port := range c.Ports {
+			if port.HostPort > 0 {
+				list = append(list, corev1.ContainerPort{HostPort: port.HostPort, Protocol: port.Protocol})
+			}
+		}
+	}
+	return list
+}
+
 // proceed starts what may start now: init containers one after the other, then the rest together.
 func (c *Cluster) proceed(w *worker) {
 	if w.ending || w.refused {
@@ -244,15 +265,18 @@ func (c *Cluster) proceed(w *worker) {
 }
 
 // fail ends a pod because its kubelet says so.
-func (c *Cluster) fail(w *worker, reason, message string) {
+func (c *Cluster) fail(w *worker, reason, message string, grace time.Duration) {
 	if !w.live() || w.ending || w.phase() == corev1.PodSucceeded || w.phase() == corev1.PodFailed {
 		return
 	}
 	w.reason, w.message = reason, message
 	c.note(w.pod, corev1.EventTypeWarning, reason, message)
-	c.end(w, 0)
+	c.end(w, grace)
 	c.touch(w)
 }
+
+// evictionGrace is what a kubelet gives the pods that it evicts at once.
+const evictionGrace = time.Second
 
 // Pressure makes a kubelet evict a pod as if its node were short of something. A fault to inject. False: no kubelet has that pod.
 func (c *Cluster) Pressure(key Key, message string) bool {
@@ -264,7 +288,7 @@ func (c *Cluster) Pressure(key Key, message string) bool {
 	if k == nil || k.workers[key] == nil {
 		return false
 	}
-	c.fail(k.workers[key], "Evicted", message)
+	c.fail(k.workers[key], "Evicted", message, evictionGrace)
 	return true
 }
 
@@ -433,6 +457,34 @@ func (c *Cluster) describe(w *worker, p *corev1.Pod) {
 	}
 	s.InitContainerStatuses, s.ContainerStatuses = statuses(w.inits), statuses(w.mains)
 	c.conclude(w, p)
+	if over(p) && w.initialized() {
+		unlocated(s.ContainerStatuses)
+	}
+}
+
+// unlocated is what a kubelet writes of containers that never ran, once their pod has ended.
+func unlocated(list []corev1.ContainerStatus) {
+	for i := range list {
+		if list[i].State.Waiting != nil {
+			list[i].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+				ExitCode: exitKill, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated",
+			}}
+		}
+	}
+}
+
+// initialized says that a pod's init containers have done their work.
+func (w *worker) initialized() bool {
+	return slices.ContainsFunc(w.mains, func(b *box) bool { return b.begun }) || !slices.ContainsFunc(w.inits, func(b *box) bool { return !b.passes() })
+}
+
+// sandboxed says whether a pod has what its containers share: from its admission until the last of them has ended.
+func (w *worker) sandboxed() bool {
+	if slices.ContainsFunc(w.boxes(), func(b *box) bool { return b.process != "" }) {
+		return true
+	}
+	phase := w.phase()
+	return !w.refused && !w.ending && phase != corev1.PodSucceeded && phase != corev1.PodFailed
 }
 
 // conclude writes a pod's conditions.
@@ -445,11 +497,10 @@ func (c *Cluster) conclude(w *worker, p *corev1.Pod) {
 		}
 		setCondition(p, stamp, one)
 	}
-	alive := slices.ContainsFunc(w.boxes(), func(b *box) bool { return b.process != "" })
-	set(corev1.PodReadyToStartContainers, alive, "", "")
+	set(corev1.PodReadyToStartContainers, w.sandboxed(), "", "")
 	var waiting, unready []string
 	for _, b := range w.inits {
-		if !b.complete() && !b.passes() {
+		if !w.initialized() && !b.passes() {
 			waiting = append(waiting, b.spec.Name)
 		}
 	}
@@ -458,13 +509,23 @@ func (c *Cluster) conclude(w *worker, p *corev1.Pod) {
 			unready = append(unready, b.spec.Name)
 		}
 	}
-	set(corev1.PodInitialized, len(waiting) == 0, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: [%s]", strings.Join(waiting, " ")))
+	initialized := corev1.PodCondition{Type: corev1.PodInitialized, Status: corev1.ConditionTrue, ObservedGeneration: p.Generation}
+	switch {
+	case len(waiting) > 0:
+		initialized.Status, initialized.Reason = corev1.ConditionFalse, "ContainersNotInitialized"
+		initialized.Message = fmt.Sprintf("containers with incomplete status: [%s]", strings.Join(waiting, " "))
+	case s.Phase == corev1.PodSucceeded:
+		initialized.Reason = "PodCompleted"
+	}
+	setCondition(p, stamp, initialized)
 	reason, message := "ContainersNotReady", fmt.Sprintf("containers with unready status: [%s]", strings.Join(unready, " "))
 	switch s.Phase {
 	case corev1.PodSucceeded:
 		reason, message = "PodCompleted", ""
 	case corev1.PodFailed:
-		reason, message = "PodFailed", ""
+		if slices.ContainsFunc(w.boxes(), func(b *box) bool { return b.attempt > 0 }) { // else it has nothing new to say
+			reason, message = "PodFailed", ""
+		}
 	default:
 	}
 	ready := len(unready) == 0 && s.Phase == corev1.PodRunning

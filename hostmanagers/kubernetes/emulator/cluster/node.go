@@ -261,7 +261,8 @@ func (c *Cluster) schedule(key Key) {
 			continue
 		}
 		used, count := c.usedOn(n.Name)
-		if refusal(n, p, needs, used, count) != nil || !toleratesAll(p, n.Spec.Taints, corev1.TaintEffectNoSchedule) {
+		if slices.ContainsFunc(c.podsOn(n.Name), func(o *corev1.Pod) bool { return !over(o) && portsClash(p, o) }) ||
+			refusal(n, p, needs, used, count) != nil || !toleratesAll(p, n.Spec.Taints, corev1.TaintEffectNoSchedule) {
 			continue
 		}
 		binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: n.Name}}
