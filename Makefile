@@ -157,6 +157,18 @@ CONTAINER ?= podman
 image: ## build the container image paceline:VERSION (CONTAINER=docker for another builder)
 	$(CONTAINER) build -f deploy/Containerfile --build-arg VERSION='$(VERSION)' -t 'paceline:$(VERSION)' .
 
+UPDATE ?=
+
+.PHONY: conformance-kubelet
+conformance-kubelet: ## real pods on two real kubelets, in namespaces of their own; takes root and cgroups (UPDATE=1 records them anew)
+	@mkdir -p $(OUT)/kubelet
+	go build -o $(OUT)/kubelet/run ./conformance/controlplane/run
+	go test -c -o $(OUT)/kubelet/kubelet.test ./conformance/kubelet
+	export PACELINE_KUBELETS=1
+	go test -count=1 ./conformance/controlplane/isolate
+	cd conformance/kubelet
+	$(abspath $(OUT))/kubelet/run -isolated -- $(abspath $(OUT))/kubelet/kubelet.test -test.run Real -test.parallel 12 -test.timeout 30m $(if $(UPDATE),-update)
+
 .PHONY: conformance-mesos
 conformance-mesos: ## hold a Mesos master to what Paceline needs of it (MESOS=http://host:5050; without it an emulated one)
 	@go test -race -count=1 -v -timeout 30m ./conformance/mesos -mesos='$(MESOS)'

@@ -18,6 +18,8 @@ const (
 	crowd, each = 6, 8
 	// longGrace is longer than any check: a run that only ends after it was not killed politely.
 	longGrace = time.Hour
+	// firmGrace is waited for where a shorter one may have no effect.
+	firmGrace = 3 * time.Second
 )
 
 // Checks returns every demand on a driver.
@@ -136,7 +138,11 @@ func aFinalKillEndsADeafRun(s *session) {
 	s.connect()
 	l := s.start(s.cluster.Work.Deaf)
 	s.await("a healthy run", func() bool { last := s.sink.last(l.Run); return last.Healthy })
-	s.kill(longGrace, l.Run)
+	grace := longGrace
+	if s.cluster.Firm {
+		grace = firmGrace
+	}
+	s.kill(grace, l.Run)
 	s.kill(0, l.Run) // the later, shorter grace counts
 	if end := s.terminal(l.Run); end.State != workload.RunKilled || end.Signal != 9 {
 		s.Errorf("a deaf run ended as %+v", end)

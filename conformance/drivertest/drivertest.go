@@ -33,6 +33,8 @@ type Cluster struct {
 	Cut, Mend func()
 	// RemoveHost takes a host out of the cluster for ever; nil: hosts cannot be removed.
 	RemoveHost func(name string)
+	// Firm says that the cluster keeps to the grace that a kill began with, whatever comes later.
+	Firm bool
 	// Patience bounds each wait. Default: DefaultPatience.
 	Patience time.Duration
 }
