@@ -254,14 +254,14 @@ func (c *Cluster) schedule(key Key) {
 		return
 	}
 	nodes, _ := c.List(Nodes, "", 0) // the present is always there
-	needs := podNeeds(p)
+	needs, ports := podNeeds(p), len(nodePorts(p)) > 0
 	for _, o := range nodes {
 		n, ok := o.(*corev1.Node)
 		if !ok || n.Spec.Unschedulable {
 			continue
 		}
 		used, count := c.usedOn(n.Name)
-		if slices.ContainsFunc(c.podsOn(n.Name), func(o *corev1.Pod) bool { return !over(o) && portsClash(p, o) }) ||
+		if ports && slices.ContainsFunc(c.podsOn(n.Name), func(o *corev1.Pod) bool { return !over(o) && portsClash(p, o) }) ||
 			refusal(n, p, needs, used, count) != nil || !toleratesAll(p, n.Spec.Taints, corev1.TaintEffectNoSchedule) {
 			continue
 		}
