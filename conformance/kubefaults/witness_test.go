@@ -201,8 +201,8 @@ func (w *witness) judge(t *testing.T, said *testament, tasks int) verdict {
 			newest[instance{id.Job, id.Instance}] = max(newest[instance{id.Job, id.Instance}], id.Run)
 		}
 	}
-	for run, l := range byRun {
-		r, known := records[run]
+	for _, l := range w.pods {
+		r, known := records[l.run.String()]
 		if !known && l.run.Run+maxKept > newest[instance{l.run.Job, l.run.Instance}] {
 			t.Errorf("the cell knows nothing of %v", l)
 		}
@@ -225,15 +225,19 @@ type instance struct {
 // maxKept is how many runs of an instance a cell keeps.
 const maxKept = 10
 
-// byRun finds the pods of runs. A run has one; a second one is excused if others took the first away before its creation was answered.
+// byRun finds the pods of runs. A run has one; a second one is excused if others took the first away before its creation was answered, and then the one that
+// succeeded counts.
 func (w *witness) byRun(t *testing.T) map[string]*life {
 	t.Helper()
 	out := make(map[string]*life, len(w.pods))
 	for _, l := range slices.SortedFunc(maps.Values(w.pods), byCreation) {
-		if first := out[l.run.String()]; first != nil && (w.excuse(first) == "" || first.last() > l.created) {
+		first := out[l.run.String()]
+		if first != nil && (w.excuse(first) == "" || first.last() > l.created) {
 			t.Errorf("one run, two pods: %v; %v", first, l)
 		}
-		out[l.run.String()] = l
+		if first == nil || !first.succeeded {
+			out[l.run.String()] = l
+		}
 	}
 	return out
 }

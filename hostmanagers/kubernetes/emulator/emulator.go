@@ -1,6 +1,7 @@
 package emulator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -209,8 +210,13 @@ func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // fail answers a request as a fault says.
 func (e *Emulator) fail(w http.ResponseWriter, r *http.Request, fault Fault) {
-	if fault.Delay > 0 && !e.sleep(r.Context(), fault.Delay) {
-		return
+	if fault.Delay > 0 {
+		// net/http notices that who asked is gone only once the body was read; what nobody waits for any more is not done.
+		raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil || !e.sleep(r.Context(), fault.Delay) {
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(raw))
 	}
 	if fault.Code == 0 && !fault.Drop {
 		e.route(w, r)

@@ -181,3 +181,52 @@ func TestOthersEndPods(t *testing.T) {
 		return apierrors.IsNotFound(err)
 	})
 }
+
+// still is a clock on which nothing is ever due. It tells what is waited for, and what no longer is.
+type still struct{ begun, over chan struct{} }
+
+func (still) Now() time.Time { return time.Unix(1e9, 0) }
+
+func (s still) AfterFunc(d time.Duration, _ func()) func() bool {
+	if d != time.Hour {
+		return func() bool { return true }
+	}
+	close(s.begun)
+	return func() bool { close(s.over); return true }
+}
+
+// A request that is held up is not done once nobody waits for its answer.
+func TestADelayNobodyWaitsFor(t *testing.T) {
+	t.Parallel()
+	clock := still{make(chan struct{}), make(chan struct{})}
+	e, client := serve(t, emulator.Config{
+		Clock: clock, Cluster: cluster.Config{Nodes: []cluster.NodeConfig{node(t, "a")}, Behave: forever},
+		Faults: func(r *http.Request) emulator.Fault {
+			if r.Method == http.MethodPost {
+				return emulator.Fault{Delay: time.Hour}
+			}
+			return emulator.Fault{}
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := client.CoreV1().Pods("default").Create(ctx, pod("late", "a"), metav1.CreateOptions{})
+		ended <- err
+	}()
+	<-clock.begun
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("a request that was given up succeeded")
+	}
+	select {
+	case <-clock.over:
+	case <-time.After(patience):
+		t.Error("what nobody waits for is still to be done")
+	}
+	e.Do(func(c *cluster.Cluster) {
+		if pods, _ := c.List(cluster.Pods, "", 0); len(pods) != 0 { // the present is always there
+			t.Errorf("there are %d pods", len(pods))
+		}
+	})
+}
