@@ -392,7 +392,11 @@ func (s *scene) exercise(t *testing.T, name string) string {
 		}
 		return l
 	}
-	run := launch(1).Run
+	first := launch(1)
+	if r, err := d.Rehearse(ctx, &first); err != nil || r.Refused != "" {
+		heard.note(fmt.Sprintf("a rehearsal: %s%v", r.Refused, err))
+	}
+	run := first.Run
 	if until(t, "a run", func() bool { return heard.has(run.String()+" "+workload.RunRunning.String()) || complains() }); complains() {
 		return heard.all()
 	}
@@ -411,7 +415,12 @@ func (s *scene) exercise(t *testing.T, name string) string {
 	if err := d.Kill(ctx, []driver.Kill{{Run: run, Grace: time.Second}}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "an end", func() bool { return heard.has(run.String()+" "+workload.RunKilled.String()) || complains() })
+	if until(t, "an end", func() bool { return heard.has(run.String()+" "+workload.RunKilled.String()) || complains() }); complains() {
+		return heard.all()
+	}
+	if err := d.Leave(ctx); err != nil {
+		heard.note(err.Error())
+	}
 	return heard.all()
 }
 
