@@ -25,6 +25,8 @@ const (
 
 	defaultDrain  = 5 * time.Second
 	maxRequests   = 1024
+	defaultPage   = 1000
+	maxPage       = 100_000
 	tokenShift    = 22
 	agent         = "paceline"
 	firstWait     = 50 * time.Millisecond
@@ -40,11 +42,13 @@ type Config struct {
 	Pods manifest.Config
 	// CreateNamespaces has a namespace that is missing made when a pod needs it; otherwise its launch fails.
 	CreateNamespaces bool
-	// Limits are the machine's. Owner, Tolerated, Features and FirstToken are filled in.
+	// Limits are the machine's. Owner, Epoch, Tolerated, Features and FirstToken are filled in.
 	Limits mirror.Config
 
 	// Requests are under way at once. Default: 32.
 	Requests int
+	// Page is how many objects one answer to a list has, so that neither side ever holds all of them as such. Default: 1,000.
+	Page int
 	// FirstWait and LongestWait bound the waits between two attempts of a request or a watch; each is drawn between nothing and twice the one
 	// before. Defaults: 50 ms, 5 s.
 	FirstWait, LongestWait time.Duration
@@ -62,6 +66,7 @@ type Config struct {
 func (c *Config) Validate() error {
 	orDefault(&c.Pods.Namespace, DefaultNamespace)
 	orDefault(&c.Requests, DefaultRequests)
+	orDefault(&c.Page, defaultPage)
 	orDefault(&c.FirstWait, firstWait)
 	orDefault(&c.LongestWait, longestWait)
 	orDefault(&c.Drain, defaultDrain)
@@ -79,13 +84,15 @@ func (c *Config) Validate() error {
 		return errors.New("kubernetes: API must say how the API server is reached")
 	case c.Requests < 1 || c.Requests > maxRequests:
 		return fmt.Errorf("kubernetes: Requests is %d; it must be from 1 to %d", c.Requests, maxRequests)
+	case c.Page < 1 || c.Page > maxPage:
+		return fmt.Errorf("kubernetes: Page is %d; it must be from 1 to %d", c.Page, maxPage)
 	case c.FirstWait < 0 || c.LongestWait < c.FirstWait || c.Drain < 0:
 		return errors.New("kubernetes: FirstWait, LongestWait and Drain must not be negative, and LongestWait not below FirstWait")
 	}
 	if err := c.Pods.Validate(); err != nil {
 		return fmt.Errorf("kubernetes: %w", err)
 	}
-	c.Limits.Owner, c.Limits.Tolerated, c.Limits.Features = c.Pods.Owner, c.Pods.Tolerated, c.features()
+	c.Limits.Owner, c.Limits.Epoch, c.Limits.Tolerated, c.Limits.Features = c.Pods.Owner, c.Pods.Epoch, c.Pods.Tolerated, c.features()
 	c.Limits.FirstToken = uint64(max(c.Now().UnixMilli(), 0)) << tokenShift //nolint:gosec // not negative
 	if err := c.Limits.Validate(); err != nil {
 		return fmt.Errorf("kubernetes: %w", err)

@@ -7,5 +7,25 @@
 // A run is a pod of the run's name that is created already bound to its node. The pod's end is kept by the cluster: a pod is deleted once its end
 // was acknowledged, or when the run is to be killed. Nothing is written to disk.
 //
+// # Whose pods these are
+//
+// A pod is a run of the cell if it has the cell's owner label and a run's name. Every other pod is somebody else's: it takes room and is not touched
+// before the cell leaves the cluster. That holds for a copy of a run's pod in another namespace too.
+//
+// A run that nobody here remembers, as after a restart, is told like any other, in the first inventory or by its first status, and the cell decides: it
+// adopts what its store has, kills what lives and is unknown, and acknowledges what has ended. So an ended pod whose acknowledgement an earlier process took with
+// it is told once more and then deleted. All that has the owner's label is deleted by Leave; if the cluster cannot be reached then, they run on until
+// somebody deletes them by their label.
+//
+// # Two processes of one cell
+//
+// Nothing at the API server keeps an earlier process of a cell from creating pods: the store of the cell does, which has one writer, as a launch
+// is sent after its record is durable. What is sent already may come late. Then the name of the pod is the fence: a second creation of a run answers
+// AlreadyExists, and what is there is looked up and taken for the run, whoever made it. As long as a creation without an answer may have its effect, the pod
+// stays after its end, so that the name is taken. A late pod whose run has no other is told and killed, and may have run for that long.
+//
+// Each pod is labelled with the epoch that it was created under. A process that sees a new pod of a later epoch than its own knows that another has followed
+// it: it creates nothing any more, and says so. An earlier epoch is no reason to refuse a pod; the cell's store is what counts.
+//
 // Concurrency: as core/driver says. One goroutine calls the sink, two watch, and some make requests.
 package kubernetes

@@ -137,6 +137,9 @@ func (d *Driver) Describe() driver.Description {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := d.failure
+	if newer := d.machine.Newer(); newer > 0 && out.Err == nil {
+		out.Err = fmt.Errorf("%w: its pods are of epoch %d, and this one is %d", mirror.ErrStale, newer, d.cfg.Pods.Epoch)
+	}
 	namespace := d.cfg.Pods.Namespace
 	if rule := d.cfg.Pods.NamespacePerPool; rule != "" {
 		namespace = rule

@@ -86,7 +86,7 @@ func (d *Driver) part(ctx context.Context) error {
 // owned lists all pods of the owner.
 func (d *Driver) owned(ctx context.Context) ([]corev1.Pod, error) {
 	var all []corev1.Pod
-	o := metav1.ListOptions{LabelSelector: mirror.LabelOwner + "=" + d.cfg.Pods.Owner, Limit: pageSize}
+	o := metav1.ListOptions{LabelSelector: mirror.LabelOwner + "=" + d.cfg.Pods.Owner, Limit: int64(d.cfg.Page)}
 	for {
 		var part *corev1.PodList
 		err := d.attempt(ctx, func(ctx context.Context) error {

@@ -78,14 +78,15 @@ func (d *Driver) create(ctx context.Context, c *mirror.Call) (mirror.Answer, err
 		err := d.attempt(ctx, func(ctx context.Context) error {
 			return d.api.RESTClient().Post().Namespace(pod.Namespace).Resource("pods").MaxRetries(0).Body(pod).Do(ctx).Into(&got)
 		})
+		doubt = doubt || unclear(err)
 		switch {
 		case err == nil:
 			record := d.cfg.Limits.ReadPod(&got)
-			return mirror.Answer{Pod: &record}, nil
+			return mirror.Answer{Pod: &record, Doubt: doubt}, nil
 		case ctx.Err() != nil:
 			return mirror.Answer{}, err
 		case apierrors.IsAlreadyExists(err): // if it is gone by now, it has had its time
-			return d.lookUp(ctx, pod)
+			return d.lookUp(ctx, pod, doubt)
 		case missingNamespace(err):
 			err = d.makeNamespace(ctx, pod.Namespace)
 			switch {
@@ -95,20 +96,25 @@ func (d *Driver) create(ctx context.Context, c *mirror.Call) (mirror.Answer, err
 				return mirror.Answer{Refused: string(metav1.StatusReasonNotFound), Message: err.Error()}, nil
 			}
 		case !transient(err):
-			refused := mirror.Answer{Refused: refusal(err), Message: err.Error()}
+			refused := mirror.Answer{Refused: refusal(err), Message: err.Error(), Doubt: doubt}
 			if !doubt {
 				return refused, nil
 			}
-			answer, err := d.lookUp(ctx, pod) // an attempt whose answer was lost may have made it
+			answer, err := d.lookUp(ctx, pod, doubt) // an attempt whose answer was lost may have made it
 			if answer.GivenUp {
 				answer = refused
 			}
 			return answer, err
 		}
-		doubt = true
 		d.sleep(ctx, pause.next(err))
 	}
-	return d.lookUp(ctx, pod)
+	return d.lookUp(ctx, pod, doubt)
+}
+
+// unclear reports whether a request that failed may have had its effect, or have it yet.
+func unclear(err error) bool {
+	var status apierrors.APIStatus
+	return err != nil && (!errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError)
 }
 
 // missingNamespace reports whether a pod was refused because its namespace is not there.
@@ -157,14 +163,13 @@ func (d *Driver) wanted(c *mirror.Call) bool {
 }
 
 // lookUp asks for the pod that has a run's name. An error means that the context ended.
-func (d *Driver) lookUp(ctx context.Context, pod *corev1.Pod) (mirror.Answer, error) {
+func (d *Driver) lookUp(ctx context.Context, pod *corev1.Pod, doubt bool) (mirror.Answer, error) {
 	pause := backoff{cfg: &d.cfg}
 	for {
 		var got *corev1.Pod
 		err := d.attempt(ctx, func(ctx context.Context) error {
-			var err error
-			got, err = d.api.Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-			return err //nolint:wrapcheck // the caller looks at it
+			got = &corev1.Pod{}
+			return d.api.RESTClient().Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).MaxRetries(0).Do(ctx).Into(got)
 		})
 		switch {
 		case err == nil:
@@ -175,11 +180,11 @@ func (d *Driver) lookUp(ctx context.Context, pod *corev1.Pod) (mirror.Answer, er
 					Message: fmt.Sprintf("namespace %q has a pod of the run's name that is not this cell's", pod.Namespace),
 				}, nil
 			}
-			return mirror.Answer{Pod: &record}, nil
+			return mirror.Answer{Pod: &record, Doubt: doubt}, nil
 		case ctx.Err() != nil:
 			return mirror.Answer{}, err
 		case apierrors.IsNotFound(err):
-			return mirror.Answer{GivenUp: true}, nil
+			return mirror.Answer{GivenUp: true, Doubt: doubt}, nil
 		case !transient(err):
 			return mirror.Answer{Refused: refusal(err), Message: err.Error()}, nil
 		}
@@ -196,7 +201,7 @@ func (d *Driver) remove(ctx context.Context, c *mirror.Call) (mirror.Answer, err
 			return d.api.RESTClient().Delete().Namespace(c.Namespace).Resource("pods").Name(c.Run.String()).MaxRetries(0).Body(&options).Do(ctx).Error()
 		})
 		switch {
-		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // the last: the name has another pod now
+		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err) && d.replaced(ctx, c):
 			return mirror.Answer{}, nil
 		case ctx.Err() != nil:
 			return mirror.Answer{}, err
@@ -206,6 +211,15 @@ func (d *Driver) remove(ctx context.Context, c *mirror.Call) (mirror.Answer, err
 		}
 		d.sleep(ctx, pause.next(err))
 	}
+}
+
+// replaced reports whether the name of a pod that is to be deleted has another pod now, or none.
+func (d *Driver) replaced(ctx context.Context, c *mirror.Call) bool {
+	var got corev1.Pod
+	err := d.attempt(ctx, func(ctx context.Context) error {
+		return d.api.RESTClient().Get().Namespace(c.Namespace).Resource("pods").Name(c.Run.String()).MaxRetries(0).Do(ctx).Into(&got)
+	})
+	return apierrors.IsNotFound(err) || err == nil && string(got.UID) != c.UID
 }
 
 // attempt makes one request, once the throttle lets it.
@@ -256,7 +270,7 @@ func (t *throttle) heed(err error) {
 	wait := min(max(time.Duration(seconds)*time.Second, t.cfg.FirstWait), longestAdvice)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if until := t.cfg.Now().Add(wait/2 + rand.N(wait)); until.After(t.until) { //nolint:gosec // spreads attempts
+	if until := t.cfg.Now().Add(wait + rand.N(wait/2+1)); until.After(t.until) { //nolint:gosec // spreads attempts
 		t.until = until
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -73,6 +74,7 @@ func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.RoundTrip
 func connect(t *testing.T, api *rest.Config, around func(*http.Request, http.RoundTripper) (*http.Response, error), command ...string) *listener {
 	t.Helper()
 	cfg := config(api, &network{}, "us", "default")
+	cfg.Limits.LateCreation = 50 * time.Millisecond
 	cfg.API.Wrap(func(next http.RoundTripper) http.RoundTripper { return &transport{next, around} })
 	d, err := kubernetes.New(cfg)
 	if err != nil {
@@ -113,7 +115,8 @@ func lose(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 	return nil, errCut
 }
 
-// A pod whose creation was not answered, and that has had its whole life until that is clear, is not created again.
+// A pod whose creation was not answered, and that has had its whole life until that is clear, is not created again. It stays until it is: its name keeps
+// another attempt from having its effect late.
 func TestACreationThatIsAnsweredAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	e, api := emulated(t, emulator.Config{Cluster: cluster.Config{Behave: behave}})
@@ -130,16 +133,14 @@ func TestACreationThatIsAnsweredAfterTheEnd(t *testing.T) {
 		<-over
 		return response, err
 	}, "exit", "0")
-	until(t, "the acknowledged end of the run", func() bool { _, ends := l.state(); return ends > 0 })
-	close(over)
-	until(t, "the end of the pod", func() bool {
-		left := -1
-		e.Do(func(c *cluster.Cluster) {
-			pods, _ := c.List(cluster.Pods, "", 0) // the present is always there
-			left = len(pods)
-		})
-		return left == 0 && l.driver.Stats().Runs == 0 && l.driver.Stats().Calls == 0
+	until(t, "the end of the pod", func() bool { _, ends := l.state(); return ends > 0 })
+	e.Do(func(c *cluster.Cluster) {
+		if pods, err := c.List(cluster.Pods, "", 0); err != nil || len(pods) != 1 {
+			t.Errorf("there are %d pods, %v", len(pods), err)
+		}
 	})
+	close(over)
+	until(t, "the end of the run", func() bool { return l.driver.Stats().Runs == 0 && l.driver.Stats().Calls == 0 })
 	if state, ends := l.state(); state != workload.RunSucceeded || ends != 1 {
 		t.Errorf("the run ended %d times, at last as %s", ends, state)
 	}

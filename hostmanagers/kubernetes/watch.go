@@ -12,15 +12,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/mirror"
 )
 
 const (
-	// pageSize bounds the objects of one answer to a list, so that neither side ever holds all of them as such.
-	pageSize = 1000
 	// watchSeconds is how long a watch is asked to last; the server ends it then, and it goes on from where it was.
 	watchSeconds = 600
+	// listTimeout bounds one answer to a list.
+	listTimeout = time.Minute
 	// soon is how short a watch must have been to count as a failure.
 	soon = time.Second
 )
@@ -42,8 +44,8 @@ func (d *Driver) watchNodes(ctx context.Context) {
 		name:  "nodes",
 		begin: func() { list = nil },
 		page: func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) {
-			nodes, err := d.api.Nodes().List(ctx, o)
-			if err != nil {
+			var nodes corev1.NodeList
+			if err := d.get("nodes", &o).Do(ctx).Into(&nodes); err != nil {
 				return metav1.ListMeta{}, fmt.Errorf("list the nodes: %w", err)
 			}
 			for i := range nodes.Items {
@@ -52,8 +54,8 @@ func (d *Driver) watchNodes(ctx context.Context) {
 			return nodes.ListMeta, nil
 		},
 		head: func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) {
-			nodes, err := d.api.Nodes().List(ctx, o)
-			if err != nil {
+			var nodes corev1.NodeList
+			if err := d.get("nodes", &o).Do(ctx).Into(&nodes); err != nil {
 				return metav1.ListMeta{}, fmt.Errorf("look at the nodes: %w", err)
 			}
 			return nodes.ListMeta, nil
@@ -62,7 +64,7 @@ func (d *Driver) watchNodes(ctx context.Context) {
 			d.input(func(now int64, out *mirror.Output) { d.machine.Nodes(now, list, out) })
 			list = nil
 		},
-		watch: d.api.Nodes().Watch,
+		watch: d.watcher("nodes"),
 		event: func(e watch.Event) {
 			n, ok := e.Object.(*corev1.Node)
 			if !ok {
@@ -89,8 +91,8 @@ func (d *Driver) watchPods(ctx context.Context) {
 			d.input(func(int64, *mirror.Output) { d.machine.Listing() })
 		},
 		page: func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) {
-			pods, err := d.api.Pods(metav1.NamespaceAll).List(ctx, o)
-			if err != nil {
+			var pods corev1.PodList
+			if err := d.get("pods", &o).Do(ctx).Into(&pods); err != nil {
 				return metav1.ListMeta{}, fmt.Errorf("list the pods: %w", err)
 			}
 			for i := range pods.Items {
@@ -99,8 +101,8 @@ func (d *Driver) watchPods(ctx context.Context) {
 			return pods.ListMeta, nil
 		},
 		head: func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) {
-			pods, err := d.api.Pods(metav1.NamespaceAll).List(ctx, o)
-			if err != nil {
+			var pods corev1.PodList
+			if err := d.get("pods", &o).Do(ctx).Into(&pods); err != nil {
 				return metav1.ListMeta{}, fmt.Errorf("look at the pods: %w", err)
 			}
 			return pods.ListMeta, nil
@@ -109,7 +111,7 @@ func (d *Driver) watchPods(ctx context.Context) {
 			d.input(func(now int64, out *mirror.Output) { d.machine.Pods(now, list, out) })
 			list = nil
 		},
-		watch: d.api.Pods(metav1.NamespaceAll).Watch,
+		watch: d.watcher("pods"),
 		event: func(e watch.Event) {
 			p, ok := e.Object.(*corev1.Pod)
 			if !ok {
@@ -127,6 +129,18 @@ func (d *Driver) watchPods(ctx context.Context) {
 	})
 }
 
+// get asks for all objects of a resource. A request that fails is not made again by the client: that is for follow to do.
+func (d *Driver) get(resource string, o *metav1.ListOptions) *rest.Request {
+	return d.api.RESTClient().Get().Resource(resource).VersionedParams(o, scheme.ParameterCodec).MaxRetries(0)
+}
+
+func (d *Driver) watcher(resource string) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		o.Watch = true
+		return d.get(resource, &o).Watch(ctx)
+	}
+}
+
 // follow keeps a view up to date until the context ends. A watch that ends goes on from where it was; only if the server does not remember that
 // far, or has not come that far, everything is listed anew.
 func (d *Driver) follow(ctx context.Context, v *view) {
@@ -137,7 +151,7 @@ func (d *Driver) follow(ctx context.Context, v *view) {
 			version, err = setBack(ctx, v, version)
 		}
 		if err == nil && version == "" {
-			version, err = list(ctx, v)
+			version, err = d.list(ctx, v)
 		}
 		if err == nil {
 			version, err = d.watch(ctx, v, version, &pause)
@@ -156,7 +170,7 @@ func (d *Driver) follow(ctx context.Context, v *view) {
 // setBack returns the version to go on from, or none if the server has less behind it than that: what it kept was restored from a backup, or another stands in
 // its place. A watch would hear nothing until it had come that far again.
 func setBack(ctx context.Context, v *view, version string) (string, error) {
-	now, err := v.head(ctx, metav1.ListOptions{Limit: 1})
+	now, err := within(ctx, metav1.ListOptions{Limit: 1}, v.head)
 	if err != nil {
 		return version, err
 	}
@@ -171,11 +185,11 @@ func setBack(ctx context.Context, v *view, version string) (string, error) {
 // gone reports whether a version is too old to go on from.
 func gone(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
-func list(ctx context.Context, v *view) (string, error) {
+func (d *Driver) list(ctx context.Context, v *view) (string, error) {
 	v.begin()
-	o := metav1.ListOptions{Limit: pageSize}
+	o := metav1.ListOptions{Limit: int64(d.cfg.Page)}
 	for {
-		part, err := v.page(ctx, o)
+		part, err := within(ctx, o, v.page)
 		if err != nil {
 			return "", err
 		}
@@ -186,10 +200,21 @@ func list(ctx context.Context, v *view) (string, error) {
 	}
 }
 
+// within bounds the time of one answer to a list.
+func within(ctx context.Context, o metav1.ListOptions, page func(context.Context, metav1.ListOptions) (metav1.ListMeta, error)) (metav1.ListMeta, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	return page(ctx, o)
+}
+
 // watch follows one watch to its end, and returns the version to go on from.
 func (d *Driver) watch(ctx context.Context, v *view, version string, pause *backoff) (string, error) {
 	lasts := int64(watchSeconds)
+	ctx, cancel := context.WithTimeout(ctx, watchSeconds*time.Second+requestTimeout) // longer than the server would let it
+	defer cancel()
+	answered := d.cfg.AfterFunc(requestTimeout, cancel)
 	w, err := v.watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &lasts})
+	answered()
 	if err != nil {
 		return version, fmt.Errorf("watch from version %s on: %w", version, err)
 	}

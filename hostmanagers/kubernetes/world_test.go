@@ -3,6 +3,7 @@ package kubernetes_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -88,6 +89,8 @@ func kindOf(r *http.Request) string {
 	switch {
 	case r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1":
 		verb = "WATCH"
+	case r.URL.Query().Get("limit") == "1":
+		verb = "LOOK"
 	case verb == http.MethodGet && (strings.HasSuffix(r.URL.Path, "/pods") || strings.HasSuffix(r.URL.Path, "/nodes")):
 		verb = "LIST"
 	}
@@ -344,4 +347,38 @@ func (w *world) createNamespace(name string) (err error) {
 		_, err = c.Create(cluster.Namespaces, "", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, false)
 	})
 	return err
+}
+
+// away has the API server away or there.
+func (w *world) away(down bool) {
+	w.mu.Lock()
+	w.down = down
+	w.mu.Unlock()
+	if down {
+		w.cut()
+	}
+}
+
+func (r *recorder) setDeaf(deaf bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deaf = deaf
+}
+
+func (r *recorder) told() (inventories, lost int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.inventories), len(r.lost)
+}
+
+// twice lists runs that ended more than once.
+func (r *recorder) twice() (list []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for run, n := range r.ends {
+		if n > 1 {
+			list = append(list, fmt.Sprintf("%s ended %d times", run, n))
+		}
+	}
+	return list
 }

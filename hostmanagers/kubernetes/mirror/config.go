@@ -23,6 +23,8 @@ const (
 type Config struct {
 	// Owner tells this cell's pods from those of others. It is a label's value, and must stay what it is: pods of another owner are foreign.
 	Owner string
+	// Epoch is the one under which this cell creates pods; it grows with every start. 0: it has none, and nothing is fenced.
+	Epoch uint64
 	// GPUs are the resources of device plug-ins that are GPUs. Of a node that has several, the first counts. Default: NVIDIA's, AMD's, Intel's.
 	GPUs []string
 	// PoolLabel is the label of nodes that names their host pool. Default: LabelPool.
@@ -40,6 +42,9 @@ type Config struct {
 	StartGrace time.Duration
 	// UnreachableGrace is how long a run on a node that is out of contact is waited for; then it is lost. Default: 1 min.
 	UnreachableGrace time.Duration
+	// LateCreation is how long after its client has given up on it a request to create a pod may still have its effect. As long the pod of its name stays
+	// where it is, so that there is no second one. Default: 1 min, which is how long an API server keeps a request.
+	LateCreation time.Duration
 	// KillMargin is how long after its grace a kill is made final. Default: 15 s.
 	KillMargin time.Duration
 }
@@ -64,6 +69,7 @@ func (c *Config) Validate() error {
 	}{
 		{"StartGrace", &c.StartGrace, 2 * time.Minute},
 		{"UnreachableGrace", &c.UnreachableGrace, time.Minute},
+		{"LateCreation", &c.LateCreation, time.Minute},
 		{"KillMargin", &c.KillMargin, 15 * time.Second},
 	} {
 		if *d.field == 0 {

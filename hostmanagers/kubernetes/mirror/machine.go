@@ -49,6 +49,8 @@ type Answer struct {
 	Message string
 	// GivenUp: nobody wanted the pod any more, and there is none.
 	GivenUp bool
+	// Doubt: an attempt to create the pod, made within Config.LateCreation before, may still have its effect.
+	Doubt bool
 }
 
 // Stats are what a machine holds.
@@ -69,6 +71,9 @@ type Machine struct {
 	out *Output
 
 	contact, haveNodes, havePods, told bool
+
+	begun bool   // an inventory was told
+	newer uint64 // see Newer
 
 	nodes    map[string]*node
 	foreign  map[Key]foreign
@@ -138,7 +143,7 @@ func (m *Machine) tellHosts() {
 }
 
 func (m *Machine) tellInventory() {
-	m.told = true
+	m.told, m.begun = true, true
 	for _, r := range m.sorted() {
 		if n := m.nodes[r.host]; r.phase == live && !n.known {
 			m.lose(r, workload.ReasonHostLost, "its node left the cluster")
@@ -321,17 +326,19 @@ func (m *Machine) Pods(now int64, pods []Pod, out *Output) {
 	listed := make(map[Key]struct{}, len(pods))
 	for i := range pods {
 		listed[pods[i].Key] = struct{}{}
-		m.takePod(&pods[i])
 	}
 	for key := range m.foreign {
 		if _, ok := listed[key]; !ok {
 			m.dropForeign(key)
 		}
 	}
-	for _, r := range m.sorted() {
+	for _, r := range m.sorted() { // first: another pod may have the name by now
 		if _, ok := listed[r.key]; !ok && r.known && r.listing < m.listing {
 			m.vanish(r)
 		}
+	}
+	for i := range pods {
+		m.takePod(&pods[i])
 	}
 	m.havePods = true
 }
@@ -351,7 +358,7 @@ func (m *Machine) PodGone(now int64, p *Pod, out *Output) {
 	if !p.Own {
 		return
 	}
-	if r := m.runs[p.Run]; r != nil && (!r.known || r.key == p.Key) {
+	if r := m.runs[p.Run]; r != nil && r.namespace == p.Namespace && (!r.known || r.key == p.Key) {
 		m.identify(r, p)
 		r.facts = p.Facts
 		m.vanish(r)
@@ -359,8 +366,7 @@ func (m *Machine) PodGone(now int64, p *Pod, out *Output) {
 }
 
 func (m *Machine) takePod(p *Pod) {
-	if p.Own {
-		m.takeOwn(p)
+	if p.Own && m.takeOwn(p) {
 		return
 	}
 	if p.Over || p.Node == "" {

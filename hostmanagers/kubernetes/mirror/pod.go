@@ -47,6 +47,7 @@ type Pod struct {
 	Own            bool
 	Run            workload.RunID
 	UID, Namespace string
+	Epoch          uint64 // under which it was created; 0: that is not said
 	Devices        []int
 	Facts          Facts
 }
@@ -87,10 +88,10 @@ func (c *Config) ReadPod(p *corev1.Pod) Pod {
 	if p.Labels[LabelOwner] == c.Owner {
 		if id, err := workload.ParseRunID(p.Name); err == nil {
 			out.Own, out.Run = true, id
+			out.Epoch, _ = strconv.ParseUint(p.Labels[LabelEpoch], 10, 64) // nonsense is none
 			out.UID, out.Namespace = string(p.UID), strings.Clone(p.Namespace)
 			out.Devices = readDevices(p.Annotations[AnnotationDevices])
 			out.Facts = readFacts(p)
-			return out
 		}
 	}
 	if !out.Over {

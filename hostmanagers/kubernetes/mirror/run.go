@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -41,6 +42,7 @@ type run struct {
 	create  *Call // under way
 	killed  bool
 	grace   int64 // the shortest that was asked for, in seconds
+	late    int64 // until when another pod of its name may still be created
 	doubted bool  // something keeps it from starting, and is waited for
 	// due is when its kubelet has ended it at the latest. A kubelet that has begun to end a pod keeps to the grace that it began with, whatever
 	// it is told later, and a pod that is taken away before leaves its processes behind.
@@ -60,7 +62,10 @@ func compareRuns(a, b *run) int {
 func (m *Machine) Launch(now int64, launches []driver.Launch, namespaceOf func(*driver.Launch) string, out *Output) error {
 	m.begin(now, out)
 	defer m.end()
-	if !m.haveNodes || !m.havePods {
+	switch {
+	case m.newer > 0:
+		return fmt.Errorf("%w: its pods are of epoch %d, and this one is %d", ErrStale, m.newer, m.cfg.Epoch)
+	case !m.haveNodes || !m.havePods:
 		return ErrNotConnected
 	}
 	for i := range launches {
@@ -90,7 +95,7 @@ func (m *Machine) call(c *Call) {
 }
 
 // Wanted reports whether a call is still worth being tried again.
-func (m *Machine) Wanted(c *Call) bool { return c.Launch == nil || !c.given }
+func (m *Machine) Wanted(c *Call) bool { return c.Launch == nil || !c.given && m.newer == 0 }
 
 // Answer takes in what became of a call.
 func (m *Machine) Answer(now int64, c *Call, a Answer, out *Output) {
@@ -106,6 +111,9 @@ func (m *Machine) Answer(now int64, c *Call, a Answer, out *Output) {
 		return
 	}
 	r.create = nil
+	if a.Doubt {
+		r.late = m.now + int64(m.cfg.LateCreation)
+	}
 	switch {
 	case r.gone: // the watch has told the whole of its life
 		if r.phase == forgotten {
@@ -116,7 +124,7 @@ func (m *Machine) Answer(now int64, c *Call, a Answer, out *Output) {
 	case a.Refused != "" && !r.known:
 		m.refused(r, &a)
 	case a.Pod != nil && !r.known: // as above: the watch was faster, and knows more
-		m.takeOwn(a.Pod)
+		m.takePod(a.Pod)
 		if m.runs[r.id] == r {
 			m.afterCreation(r)
 		}
@@ -133,7 +141,9 @@ func (m *Machine) afterCreation(r *run) {
 		m.remove(r, 0)
 	case r.phase == live && (r.killed || r.abandoned.State != workload.RunNone):
 		m.remove(r, r.grace)
-	case r.phase == forgotten, r.phase == ended && r.known && !phaseOver(r.facts.Phase):
+	case r.phase == forgotten:
+		m.tidy(r)
+	case r.phase == ended && r.known && !phaseOver(r.facts.Phase):
 		m.remove(r, 0)
 	}
 }
@@ -163,9 +173,12 @@ func (m *Machine) deleted(r *run, c *Call, a *Answer) {
 	}
 }
 
-// takeOwn takes in a pod of a run.
-func (m *Machine) takeOwn(p *Pod) {
+// takeOwn takes in a pod of a run. False: it is a copy of one, in another namespace, which is nobody's run.
+func (m *Machine) takeOwn(p *Pod) bool {
 	r := m.runs[p.Run]
+	if r == nil || r.phase == creating {
+		m.fence(p)
+	}
 	if r == nil { // of an earlier process
 		r = &run{id: p.Run, phase: live, host: p.Node, namespace: p.Namespace}
 		m.runs[r.id] = r
@@ -173,8 +186,11 @@ func (m *Machine) takeOwn(p *Pod) {
 		n.runs[r] = struct{}{}
 		m.touch(n)
 	}
+	if p.Namespace != r.namespace {
+		return false
+	}
 	if r.known && r.key != p.Key {
-		return // an older one of the name, of which no more will be heard
+		return true // an older one of the name, of which no more will be heard
 	}
 	m.identify(r, p)
 	r.facts = p.Facts
@@ -182,6 +198,7 @@ func (m *Machine) takeOwn(p *Pod) {
 		r.phase = live
 	}
 	m.review(r)
+	return true
 }
 
 // identify notes which pod a run's is.
@@ -377,12 +394,27 @@ func (m *Machine) Acknowledge(now int64, tokens []driver.Token, out *Output) {
 		}
 		delete(m.pending, token)
 		r.phase = forgotten
-		if r.known {
-			m.remove(r, 0)
-		} else if r.create == nil {
+		switch {
+		case r.create != nil: // its answer says what there is to do
+		case r.known:
+			m.tidy(r)
+		default:
 			m.forget(r)
 		}
 	}
+}
+
+// tidy removes the pod of a run whose end was acknowledged, once nobody can create another one by that name.
+func (m *Machine) tidy(r *run) {
+	if m.now >= r.late {
+		m.remove(r, 0)
+		return
+	}
+	m.after(time.Duration(r.late-m.now), func() {
+		if m.runs[r.id] == r && r.known {
+			m.remove(r, 0)
+		}
+	})
 }
 
 func (m *Machine) forget(r *run) {

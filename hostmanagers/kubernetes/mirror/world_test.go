@@ -17,7 +17,7 @@ import (
 
 var mirrorConfig = validated(mirror.Config{
 	Owner: "us", StartGrace: time.Minute, UnreachableGrace: 30 * time.Second, KillMargin: 10 * time.Second, Tolerated: []string{"dedicated"},
-	FirstPort: 100, LastPort: 109,
+	FirstPort: 100, LastPort: 109, Epoch: 5,
 })
 
 func validated(c mirror.Config) mirror.Config {
