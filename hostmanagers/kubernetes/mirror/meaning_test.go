@@ -108,3 +108,19 @@ func TestEveryWord(t *testing.T) {
 		t.Errorf("an extended resource that is out comes to %v", m)
 	}
 }
+
+// A pod that is evicted because it wrote more than it may has failed by itself: tried again elsewhere without end, it would fill one node after the other.
+func TestAnEvictionByItsOwnFault(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]workload.RunState{
+		`Container main exceeded its local ephemeral storage limit "1Gi". `:                  workload.RunFailed,
+		"Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ":      workload.RunFailed,
+		`Usage of EmptyDir volume "tmp" exceeds the limit "1Gi". `:                           workload.RunFailed,
+		"The node was low on resource: memory. Container main was using 2Gi, request is 1Gi": workload.RunLost,
+	} {
+		f := mirror.Facts{Phase: corev1.PodFailed, Reason: "Evicted", Message: message, Disruption: "TerminationByKubelet", Main: mirror.Container{Ended: true, Code: 137}}
+		if v := f.Judge(false, false); v.State != want || v.Message == "" {
+			t.Errorf("%q comes to %s: %q", message, v.State, v.Message)
+		}
+	}
+}

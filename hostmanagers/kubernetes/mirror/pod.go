@@ -251,8 +251,25 @@ func (f *Facts) living() Verdict {
 	return v
 }
 
+// overDisk reports whether a pod was evicted because it wrote more than its own limits allow, which is its own doing. An eviction for the sake of the node
+// has the same words everywhere but in its message.
+func (f *Facts) overDisk() bool {
+	if f.Phase != corev1.PodFailed || f.Reason != "Evicted" {
+		return false
+	}
+	for _, words := range []string{"exceeded its local ephemeral storage limit", "local storage usage exceeds the total limit", "Usage of EmptyDir volume"} {
+		if strings.Contains(f.Message, words) {
+			return true
+		}
+	}
+	return false
+}
+
 // ended judges a pod that has ended, or is gone, by its own word.
 func (f *Facts) ended(over bool) Verdict {
+	if over && f.overDisk() {
+		return Verdict{Meaning: exited, ExitCode: f.Main.Code, Message: say(f.Reason, f.Message)}
+	}
 	if f.Disruption != "" && (!over || !f.Main.Ended || f.Main.Code != 0) {
 		if m, ok := Look(FromDisruption, f.Disruption); ok {
 			return Verdict{Meaning: m, ExitCode: f.Main.Code, Message: say(f.Disruption, f.Message)}
