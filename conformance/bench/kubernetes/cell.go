@@ -176,14 +176,20 @@ func (c *cell) join(ctx context.Context, kubeconfig string) error {
 	return nil
 }
 
-// awaitHosts waits until so many hosts take work.
-func (c *cell) awaitHosts(ctx context.Context, n int) error {
+// readyHosts counts the hosts that take work. Those that are full do not.
+func (c *cell) readyHosts(ctx context.Context) (int, error) {
 	var info struct {
 		ReadyHosts int `json:"ready_hosts"`
 	}
+	err := c.call(ctx, "AdminService/GetInfo", struct{}{}, &info)
+	return info.ReadyHosts, err
+}
+
+// awaitHosts waits until so many hosts take work.
+func (c *cell) awaitHosts(ctx context.Context, n int) error {
 	return c.await(ctx, fmt.Sprintf("%d hosts are ready", n), func() (bool, error) {
-		err := c.call(ctx, "AdminService/GetInfo", struct{}{}, &info)
-		return info.ReadyHosts == n, err
+		ready, err := c.readyHosts(ctx)
+		return ready == n, err
 	})
 }
 

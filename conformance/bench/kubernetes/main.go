@@ -40,17 +40,15 @@ type settings struct {
 	out    io.Writer
 }
 
-const (
-	viewNodes = 5_000
-	viewPods  = 50_000
-)
+// viewPods is the default number of pods of the run that measures memory and restarts.
+const viewPods = 50_000
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	fs := flag.NewFlagSet("kubernetes", flag.ContinueOnError)
 	binary := fs.String("paceline", "bin/paceline", "the `program` that is measured")
 	nodes := fs.String("nodes", "1000,5000", "numbers of nodes")
 	pods := fs.Int("pods", 10_000, "number of pods")
-	view := fs.Int("view", viewPods, "number of pods, on 5,000 nodes, of the run that measures memory and restarts; 0: no such run")
+	view := fs.Int("view", viewPods, "number of pods, on the highest number of nodes, of the run that measures memory and restarts; 0: no such run")
 	only := fs.String("only", ".", "make the runs that match this `regexp`: limit, scheduler-after, scheduler-while, paceline, each with /1000 or /5000, and /kwok")
 	driver := fs.String("driver", "", "only connect a driver to the cluster of this kubeconfig, and say what that takes; the run that measures memory calls itself so")
 	owner := fs.String("owner", "", "with -driver: whose pods are its runs")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -73,7 +74,7 @@ func (*listener) Disconnected(error)                   {}
 
 // fullView measures what many pods on many nodes take: a cell that runs them, its restart, and a driver alone.
 func (s *settings) fullView(ctx context.Context) error {
-	f := &figures{way: ourWay, what: "full view", nodes: viewNodes, pods: s.view}
+	f := &figures{way: ourWay, what: "full view", nodes: slices.Max(s.nodes), pods: s.view}
 	return s.once(ctx, f, func(ctx context.Context, st *stage) (err error) {
 		c, err := startCell(ctx, st.binary, st.plane.Dir())
 		if err != nil {
@@ -120,6 +121,10 @@ func (s *settings) look(ctx context.Context, st *stage, c *cell) error {
 	if err != nil {
 		return err
 	}
+	ready, err := c.readyHosts(ctx) // some are full
+	if err != nil {
+		return err
+	}
 	if err := c.stop(syscall.SIGKILL); err != nil {
 		return err
 	}
@@ -127,7 +132,7 @@ func (s *settings) look(ctx context.Context, st *stage, c *cell) error {
 	if err := c.start(ctx); err != nil {
 		return err
 	}
-	if err := c.awaitHosts(ctx, st.nodes); err != nil {
+	if err := c.awaitHosts(ctx, ready); err != nil {
 		return err
 	}
 	took := time.Since(begun)
