@@ -19,7 +19,7 @@ func judged(all ...*figures) (string, error) {
 }
 
 func made(way string, rate float64, cpu map[string]float64) *figures {
-	return &figures{way: way, what: way, nodes: 1_000, pods: 10_000, rate: rate, cpu: cpu}
+	return &figures{way: way, what: way, nodes: 1_000, pods: 10_000, rate: rate, whole: rate, cpu: cpu}
 }
 
 func cost(server, store, ours float64) map[string]float64 {
@@ -34,8 +34,8 @@ func TestBars(t *testing.T) {
 		met  bool
 	}{
 		"all met": {[]*figures{made(limitWay, 1_800, nil), made(afterWay, 600, nil), made(whileWay, 500, nil), made(ourWay, 1_650, cost(0.8, 0.2, 0.25))}, []string{
-			"| pods/s, times kube-scheduler's better rate, 1,000 nodes |     2.75 | >= 1.5 | met |",
-			"1,000 nodes |     0.25 | <= 0.5 | met |", "without any scheduler, 1,000 nodes |     0.92 | >= 0.9 | met |", "|  1,650 |",
+			"| pods/s end to end, times kube-scheduler's better rate, 1,000 nodes |     2.75 | >= 1.5 | met |",
+			"1,000 nodes |     0.25 | <= 0.5 | met |", "without any scheduler, 1,000 nodes |     0.92 | >= 0.9 | met |", "| 1,650 | 1,650 |",
 		}, true},
 		"too slow":       {[]*figures{made(afterWay, 600, nil), made(whileWay, 1_000, nil), made(ourWay, 1_400, cost(0.8, 0.2, 0.25))}, []string{"1.40 | >= 1.5 | MISSED |"}, false},
 		"too dear":       {[]*figures{made(ourWay, 1_400, cost(0.8, 0.2, 0.51))}, []string{"0.51 | <= 0.5 | MISSED |"}, false},

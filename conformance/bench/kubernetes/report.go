@@ -16,7 +16,9 @@ type figures struct {
 	nodes, pods int
 	played      bool
 	took        time.Duration
+	created     time.Duration      // what their creation took before
 	rate        float64            // pods a second
+	whole       float64            // the same from the beginning of their creation on
 	cpu         map[string]float64 // milliseconds of processor time a pod, by program
 }
 
@@ -39,9 +41,9 @@ func (s *settings) table(all []*figures) {
 	if all[0].played {
 		goal = "running, kwok plays the kubelets"
 	}
-	rows := [][]string{append([]string{fmt.Sprintf("%s pods on %s nodes until all are %s", number(float64(s.pods), 0), number(float64(all[0].nodes), 0), goal), "pods/s"}, columns...)}
+	rows := [][]string{append([]string{fmt.Sprintf("%s pods on %s nodes until all are %s", number(float64(s.pods), 0), number(float64(all[0].nodes), 0), goal), "pods/s", "end to end"}, columns...)}
 	for _, f := range all {
-		row := []string{f.what, number(f.rate, 0)}
+		row := []string{f.what, number(f.rate, 0), number(f.whole, 0)}
 		for _, name := range columns {
 			if used, ok := f.cpu[name]; ok {
 				row = append(row, number(used, 3))
@@ -71,7 +73,7 @@ func (v *viewed) row(what string) []string {
 
 // The bars.
 const (
-	leastOverPeer  = 1.5 // times kube-scheduler's rate, the better of its two
+	leastOverPeer  = 1.5 // times kube-scheduler's rate end to end, the better of its two
 	mostOfCluster  = 0.5 // of the processor time of the API server and its store
 	leastOverLimit = 0.9 // of the rate without any scheduler; stretched, so that it is no failure
 )
@@ -99,7 +101,7 @@ func (s *settings) judge(all []*figures) error {
 			switch {
 			case o.nodes != f.nodes || o.played != f.played:
 			case o.way == afterWay, o.way == whileWay:
-				peer = max(peer, o.rate)
+				peer = max(peer, o.whole)
 			case o.way == limitWay:
 				limit = o.rate
 			}
@@ -109,7 +111,7 @@ func (s *settings) judge(all []*figures) error {
 			where += ", kwok"
 		}
 		if peer > 0 {
-			bar("pods/s, times kube-scheduler's better rate, "+where, f.rate/peer, ">= 1.5", f.rate >= leastOverPeer*peer, true)
+			bar("pods/s end to end, times kube-scheduler's better rate, "+where, f.rate/peer, ">= 1.5", f.rate >= leastOverPeer*peer, true)
 		}
 		bar("Paceline's processor time, times the API server's and etcd's, "+where, f.cpu[program]/f.cluster(), "<= 0.5", f.cpu[program] <= mostOfCluster*f.cluster(), true)
 		if limit > 0 {

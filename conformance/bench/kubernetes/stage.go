@@ -117,6 +117,7 @@ func (st *stage) endAt(from, to time.Time) error {
 	}
 	st.took = to.Sub(from)
 	st.rate = float64(st.pods) / st.took.Seconds()
+	st.whole = float64(st.pods) / (st.created + st.took).Seconds()
 	st.cpu = map[string]float64{}
 	for name, used := range after {
 		st.cpu[name] = (used - st.before[name]).Seconds() * 1e3 / float64(st.pods)
