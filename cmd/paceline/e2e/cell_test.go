@@ -227,7 +227,12 @@ func (c *cell) log() string {
 // await waits until a claim holds.
 func (c *cell) await(what string, claim func() error) {
 	c.t.Helper()
-	deadline := time.NewTimer(patience)
+	c.awaitFor(patience, what, claim)
+}
+
+func (c *cell) awaitFor(most time.Duration, what string, claim func() error) {
+	c.t.Helper()
+	deadline := time.NewTimer(most)
 	defer deadline.Stop()
 	look := time.NewTicker(pause)
 	defer look.Stop()
@@ -239,7 +244,7 @@ func (c *cell) await(what string, claim func() error) {
 		select {
 		case <-look.C:
 		case <-deadline.C:
-			c.t.Fatalf("within %v it did not come true that %s: %v\nThe server's log ends:\n%s", patience, what, err, c.log())
+			c.t.Fatalf("within %v it did not come true that %s: %v\nThe server's log ends:\n%s", most, what, err, c.log())
 		}
 	}
 }
