@@ -179,7 +179,7 @@ faults-mesos: ## a cell that is killed and started again, on an emulated Mesos c
 	PACELINE_MESOS_TASKS='$(TASKS)' go test -count=1 -v -timeout 2h -run '^TestMesosCrashes$$' ./cmd/paceline/e2e
 
 .PHONY: faults-kubernetes
-faults-kubernetes: ## the same on an emulated Kubernetes cluster, and on a real control plane where its programs are built (TASKS=5000)
+faults-kubernetes: ## the same on an emulated Kubernetes cluster, and on a real control plane where its programs are built (TASKS=10000)
 	@go test -count=1 -v -timeout 2h ./conformance/kubefaults -tasks='$(TASKS)' -real
 	PACELINE_KUBERNETES_TASKS='$(TASKS)' go test -count=1 -v -timeout 2h -run 'KubernetesCrashes$$' ./cmd/paceline/e2e
 
