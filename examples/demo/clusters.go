@@ -208,8 +208,11 @@ func call(ctx context.Context, method, url string, into any) error {
 	}
 	defer func() { _ = answer.Body.Close() }() // it was read
 	raw, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s %s: %s, %s (%w)", method, url, answer.Status, raw, err)
+	if err != nil {
+		return fmt.Errorf("%s %s: read the answer: %w", method, url, err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s %s: %s, %s", method, url, answer.Status, raw)
 	}
 	if into == nil {
 		return nil
