@@ -1,11 +1,7 @@
 package kubelet_test
 
 import (
-	"context"
-	"errors"
-	"net"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,48 +17,16 @@ import (
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes"
 )
 
-// network is a driver's way to the API server, which can be broken.
-type network struct {
-	mu    sync.Mutex
-	down  bool
-	conns []net.Conn
-}
-
-func (n *network) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if err == nil && n.down {
-		_ = conn.Close() // as if it had not come about
-		err = errors.New("the network is down")
-	}
-	if err != nil {
-		return nil, err
-	}
-	n.conns = append(n.conns, conn)
-	return conn, nil
-}
-
-func (n *network) set(down bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.down = down
-	for _, conn := range n.conns {
-		_ = conn.Close() // some have been closed before
-	}
-	n.conns = nil
-}
-
 // kit is what the kit of all drivers needs of a cluster with kubelets. Each check has a namespace of its own.
 func kit(t testing.TB, w *world, space string) drivertest.Cluster {
 	t.Helper()
 	if _, err := w.client.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	n := &network{}
+	n := &drivertest.Network{}
 	cfg := (&stage{world: w, space: space}).config()
 	cfg.API = rest.CopyConfig(cfg.API)
-	cfg.API.Dial = n.dial
+	cfg.API.Dial = n.Dial
 	in := func(l *driver.Launch, words ...string) {
 		l.Command, l.Execution = does(words...), &execution.Spec{Main: execution.Container{Image: controlplane.TaskImage}}
 	}
@@ -71,7 +35,7 @@ func kit(t testing.TB, w *world, space string) drivertest.Cluster {
 	}
 	return drivertest.Cluster{
 		Connect: func() (driver.Driver, error) { return kubernetes.New(cfg) },
-		Cut:     func() { n.set(true) }, Mend: func() { n.set(false) }, Patience: patience, Firm: true,
+		Cut:     n.Cut, Mend: n.Mend, Patience: patience, Firm: true,
 		Work: drivertest.Work{
 			Exit:    func(l *driver.Launch, code int32) { in(l, "exit", strconv.Itoa(int(code))) },
 			Forever: func(l *driver.Launch) { in(l, "sleep") },

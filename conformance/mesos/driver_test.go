@@ -1,11 +1,7 @@
 package mesos_test
 
 import (
-	"context"
-	"errors"
-	"net"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,38 +13,6 @@ import (
 
 // role is the one in which the tests take offers.
 const role = "conformance"
-
-// network is the driver's way to the master, which a test can break.
-type network struct {
-	mu    sync.Mutex
-	down  bool
-	conns []net.Conn
-}
-
-func (n *network) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if err == nil && n.down {
-		_ = conn.Close() // as if it had not come about
-		err = errors.New("the network is down")
-	}
-	if err != nil {
-		return nil, err
-	}
-	n.conns = append(n.conns, conn)
-	return conn, nil
-}
-
-func (n *network) set(down bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.down = down
-	for _, conn := range n.conns {
-		_ = conn.Close() // some have been closed before
-	}
-	n.conns = nil
-}
 
 func says(words ...string) func(*driver.Launch) {
 	return func(l *driver.Launch) { l.Command = words }
@@ -77,13 +41,13 @@ func TestDriver(t *testing.T) {
 }
 
 func kit(t testing.TB, w world) drivertest.Cluster {
-	id, n := &identity{}, &network{}
+	id, n := &identity{}, &drivertest.Network{}
 	t.Cleanup(func() { teardown(t, w.url, id) })
 	cfg := mesos.Config{Masters: []string{w.url}, Identity: id, FrameworkName: "conformance", Roles: []string{role}, FailoverTimeout: time.Minute}
-	cfg.Connection.Dial, cfg.Connection.FirstWait, cfg.Connection.LongestWait = n.dial, 10*time.Millisecond, 100*time.Millisecond
+	cfg.Connection.Dial, cfg.Connection.FirstWait, cfg.Connection.LongestWait = n.Dial, 10*time.Millisecond, 100*time.Millisecond
 	c := drivertest.Cluster{
 		Connect: func() (driver.Driver, error) { return mesos.New(cfg) },
-		Cut:     func() { n.set(true) }, Mend: func() { n.set(false) },
+		Cut:     n.Cut, Mend: n.Mend,
 		Patience: time.Minute,
 		Work: drivertest.Work{
 			Exit:    func(l *driver.Launch, code int32) { says("sh", "-c", "exit "+strconv.Itoa(int(code)))(l) },

@@ -2,14 +2,12 @@ package kubernetes_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,38 +35,6 @@ const patience = 30 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// network is the driver's way to the API server, which a test can break.
-type network struct {
-	mu    sync.Mutex
-	down  bool
-	conns []net.Conn
-}
-
-func (n *network) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if err == nil && n.down {
-		_ = conn.Close() // as if it had not come about
-		err = errors.New("the network is down")
-	}
-	if err != nil {
-		return nil, err
-	}
-	n.conns = append(n.conns, conn)
-	return conn, nil
-}
-
-func (n *network) set(down bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.down = down
-	for _, conn := range n.conns {
-		_ = conn.Close() // some have been closed before
-	}
-	n.conns = nil
-}
-
 func says(words ...string) func(*driver.Launch) {
 	return func(l *driver.Launch) { l.Command = words }
 }
@@ -89,9 +55,9 @@ func bad(l *driver.Launch) {
 	l.Command, l.Needs = []string{"true"}, map[string]int64{"cpu_milli": 10, "gpu_milli": 500}
 }
 
-func config(api *rest.Config, n *network, owner, namespace string) kubernetes.Config {
+func config(api *rest.Config, n *drivertest.Network, owner, namespace string) kubernetes.Config {
 	api = rest.CopyConfig(api)
-	api.Dial = n.dial
+	api.Dial = n.Dial
 	return kubernetes.Config{
 		API: api, Pods: manifest.Config{Owner: owner, Epoch: 1, Namespace: namespace, DefaultImage: "none"},
 		FirstWait: 10 * time.Millisecond, LongestWait: 200 * time.Millisecond,
@@ -127,11 +93,11 @@ func emulated(t testing.TB, cfg emulator.Config) (*emulator.Emulator, *rest.Conf
 
 // kit is what the kit of drivers needs of an emulated cluster.
 func kit(t testing.TB, e *emulator.Emulator, api *rest.Config, work drivertest.Work) drivertest.Cluster {
-	n := &network{}
+	n := &drivertest.Network{}
 	cfg := config(api, n, "kit", "default")
 	return drivertest.Cluster{
 		Connect: func() (driver.Driver, error) { return kubernetes.New(cfg) },
-		Cut:     func() { n.set(true) }, Mend: func() { n.set(false) }, Patience: patience, Work: work,
+		Cut:     n.Cut, Mend: n.Mend, Patience: patience, Work: work,
 		RemoveHost: func(name string) {
 			e.Do(func(c *cluster.Cluster) {
 				if _, _, err := c.Delete(cluster.Nodes, cluster.Key{Name: name}, cluster.Deletion{}); err != nil {
@@ -226,11 +192,11 @@ func TestRealServer(t *testing.T) {
 		count++
 		space := fmt.Sprintf("driver-kit-%d", count)
 		prepare(t, client, space)
-		n := &network{}
+		n := &drivertest.Network{}
 		cfg := config(api, n, space, space)
 		return drivertest.Cluster{
 			Connect: func() (driver.Driver, error) { return kubernetes.New(cfg) },
-			Cut:     func() { n.set(true) }, Mend: func() { n.set(false) }, Patience: patience,
+			Cut:     n.Cut, Mend: n.Mend, Patience: patience,
 			RemoveHost: func(name string) {
 				if err := client.Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 					t.Error(err)

@@ -11,6 +11,7 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/paceline-sched/paceline/conformance/drivertest"
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes"
@@ -92,7 +93,7 @@ func TestLeaveInVain(t *testing.T) {
 	t.Parallel()
 	_, api := emulated(t, emulator.Config{Cluster: cluster.Config{Behave: behave}})
 	d := connected(t, api, "mine")
-	d.network.set(true)
+	d.network.Cut()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // at once: it is not about how long
 	if err := d.Leave(ctx); err == nil || !strings.Contains(err.Error(), "paceline.io/owner=mine") {
@@ -104,13 +105,13 @@ func TestLeaveInVain(t *testing.T) {
 type listened struct {
 	*kubernetes.Driver
 	heard   *ears
-	network *network
+	network *drivertest.Network
 }
 
 // connected starts a driver, which ends with the test.
 func connected(t *testing.T, api *rest.Config, owner string) listened {
 	t.Helper()
-	n := &network{}
+	n := &drivertest.Network{}
 	d, err := kubernetes.New(config(api, n, owner, "default"))
 	if err != nil {
 		t.Fatal(err)

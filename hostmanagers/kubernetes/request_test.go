@@ -16,6 +16,7 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/paceline-sched/paceline/conformance/drivertest"
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes"
@@ -73,7 +74,7 @@ func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.RoundTrip
 // connect starts a driver whose requests pass through a function, and launches a run.
 func connect(t *testing.T, api *rest.Config, around func(*http.Request, http.RoundTripper) (*http.Response, error), command ...string) *listener {
 	t.Helper()
-	cfg := config(api, &network{}, "us", "default")
+	cfg := config(api, &drivertest.Network{}, "us", "default")
 	cfg.Limits.LateCreation = 50 * time.Millisecond
 	cfg.API.Wrap(func(next http.RoundTripper) http.RoundTripper { return &transport{next, around} })
 	d, err := kubernetes.New(cfg)
