@@ -136,7 +136,7 @@ tests-reading = git grep -lw --untracked '$(1)' -- '*_test.go' | xargs -r -n1 di
 
 KUBECONFIG ?=
 .PHONY: conformance-kubernetes
-conformance-kubernetes: ## what speaks to Kubernetes against a real control plane, built and started here, or a live one (KUBECONFIG=...)
+conformance-kubernetes: $(call stamp,helm) ## what speaks to Kubernetes against a real control plane, built and started here, or a live one (KUBECONFIG=...)
 	@packages=$$($(call tests-reading,PACELINE_KUBECONFIG))
 	if [ -n '$(KUBECONFIG)' ]; then
 	  PACELINE_KUBECONFIG='$(abspath $(KUBECONFIG))' go test -count=1 -timeout 30m $$packages
