@@ -131,6 +131,8 @@ func TestRealKubernetesCrashes(t *testing.T) {
 		defer close(suffered)
 		api.suffer(suffering)
 	}()
+	calm := func() { relieve(); <-suffered }
+	defer calm() // also when the test fails: the trouble ends before the plane does
 	kills := 0
 	for ; !c.endedWithin(t, "/default/raided", 12*time.Second+time.Duration(kills)*time.Second); kills++ {
 		c.kill()
@@ -139,8 +141,7 @@ func TestRealKubernetesCrashes(t *testing.T) {
 			t.Fatalf("the job does not end: %v", c.must("job", "get", "raided"))
 		}
 	}
-	relieve()
-	<-suffered
+	calm()
 	c.awaitJobs(pacelinev1.JobState_JOB_STATE_SUCCEEDED, "/default/raided")
 	if now := c.identity(); now != identity || now == "" {
 		t.Errorf("the cluster knew the cell as %q, and now as %q", identity, now)
