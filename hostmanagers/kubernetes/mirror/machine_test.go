@@ -130,6 +130,28 @@ func TestAKillDuringTheCreation(t *testing.T) {
 	}
 }
 
+// A kill whose run is created only after the kill's time is over is made final as any other.
+func TestAKillDuringALongCreation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.launch(1)
+	c := w.take()
+	w.kill(1, 5*time.Second)
+	w.pass(time.Minute)
+	w.none()
+	record := mirrorConfig.ReadPod(w.pod(c))
+	w.answer(c, mirror.Answer{Pod: &record})
+	if d := w.take(); d.Grace != 5 {
+		t.Errorf("the deletion is %+v", d)
+	}
+	w.pass(5 * time.Second)
+	w.none()
+	w.pass(mirrorConfig.KillMargin)
+	if d := w.take(); d.Grace != 0 || d.UID == "" {
+		t.Errorf("the final deletion is %+v", d)
+	}
+}
+
 // A killed run that had ended by itself before was not killed; one that ended after was, whatever its exit code.
 func TestAKillAndAnEndThatMeet(t *testing.T) {
 	t.Parallel()

@@ -487,9 +487,10 @@ func (m *Machine) kill(r *run, grace time.Duration) {
 	m.after(time.Duration(seconds)*time.Second+m.cfg.KillMargin, func() { m.force(r, seconds) })
 }
 
-// force takes the pod of a kill away that has not had its effect. On a node that is out of contact nothing would end it: that one is waited for.
+// force takes the pod of a kill away that has not had its effect. On a node that is out of contact nothing would end it: that one is waited for,
+// and so is one that is not created yet.
 func (m *Machine) force(r *run, seconds int64) {
-	if m.runs[r.id] != r || r.phase != live || r.grace != seconds {
+	if m.runs[r.id] != r || r.phase >= ended || r.grace != seconds {
 		return
 	}
 	if left := time.Duration(r.due-m.now) + m.cfg.KillMargin; left > 0 {
