@@ -130,6 +130,17 @@ func harmless(cluster *api.Cluster, user *api.AuthInfo) error {
 		return errors.New("the address of its cluster's server holds a name or a secret: write them into its user instead")
 	case (server.Scheme != "http" && server.Scheme != "https") || server.Host == "":
 		return errors.New("the address of its cluster's server is not https://host:port")
+	case !isProxy(cluster.ProxyURL): // else the client's error would quote it
+		return errors.New("the proxy-url of its cluster is not http://host:port, nor one of https or socks5")
 	}
 	return nil
+}
+
+// isProxy reports whether a proxy's address is one that a client takes, or none.
+func isProxy(address string) bool {
+	if address == "" {
+		return true
+	}
+	u, err := url.Parse(address)
+	return err == nil && u.Host != "" && slices.Contains([]string{"http", "https", "socks5"}, u.Scheme)
 }

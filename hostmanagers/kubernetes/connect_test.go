@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -67,6 +68,13 @@ func TestReadKubeconfig(t *testing.T) {
 		_, err := kubernetes.ReadKubeconfig(kubeconfig(bad.server, bad.user), "other", noFile)
 		if err == nil || !strings.Contains(err.Error(), bad.says) || strings.Contains(err.Error(), "swordfish") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for proxy, says := range map[string]string{"htp://me:swordfish@p:1": "proxy-url", "http://me:swordfish@p:x": "proxy-url", "http://": "proxy-url", "socks5://me:swordfish@p:1": ""} {
+		bad := bytes.Replace(raw, []byte(`{server: "https://d.example.com"}`), fmt.Appendf(nil, `{server: "https://d", proxy-url: %q}`, proxy), 1)
+		_, err := kubernetes.ReadKubeconfig(bad, "other", func(name string) (string, error) { return filepath.Join(dir, filepath.Base(name)), nil })
+		if (err == nil) != (says == "") || err != nil && (!strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "swordfish")) {
+			t.Errorf("the proxy %s: %v", proxy, err)
 		}
 	}
 	if _, err := kubernetes.ReadKubeconfig([]byte("swordfish"), "", noFile); err == nil || strings.Contains(err.Error(), "swordfish") {
