@@ -211,8 +211,9 @@ func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // fail answers a request as a fault says.
 func (e *Emulator) fail(w http.ResponseWriter, r *http.Request, fault Fault) {
 	if fault.Delay > 0 {
-		// net/http notices that who asked is gone only once the body was read; what nobody waits for any more is not done.
-		raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		// net/http notices that who asked is gone only once the body was read; what nobody waits for any more is not done. A body that is too large stays
+		// too large, and is refused in its turn.
+		raw, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 		if err != nil || !e.sleep(r.Context(), fault.Delay) {
 			return
 		}

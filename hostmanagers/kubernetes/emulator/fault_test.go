@@ -1,8 +1,10 @@
 package emulator_test
 
 import (
+	"bytes"
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -229,4 +231,20 @@ func TestADelayNobodyWaitsFor(t *testing.T) {
 			t.Errorf("there are %d pods", len(pods))
 		}
 	})
+}
+
+// A body that is too large is refused as such, held up or not.
+func TestADelayOfTooMuch(t *testing.T) {
+	t.Parallel()
+	e, _ := serve(t, emulator.Config{Cluster: cluster.Config{Nodes: []cluster.NodeConfig{node(t, "a")}, Behave: forever}})
+	for _, delay := range []time.Duration{0, time.Nanosecond} {
+		e.SetFaults(func(*http.Request) emulator.Fault { return emulator.Fault{Delay: delay} })
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/namespaces/default/pods", bytes.NewReader(make([]byte, 4<<20)))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, r)
+		if w.Code != http.StatusRequestEntityTooLarge {
+			t.Errorf("after %v: status %d: %s", delay, w.Code, w.Body)
+		}
+	}
 }
