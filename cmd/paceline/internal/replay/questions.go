@@ -136,7 +136,7 @@ func order(ranks []int32) []int {
 func readAsked(dir string, wanted decision.Range, kind string, f *filter) ([]asked, error) {
 	list := []asked{}
 	err := questions(dir, wanted, kind, func(q *decision.Question) error {
-		if name, digest, _ := strings.Cut(q.By, "@"); f.policy == "" || f.policy == name || strings.HasPrefix(digest, f.policy) || f.policy == q.By {
+		if f.answered(q) {
 			list = append(list, newAsked(kind, q))
 		}
 		if len(list) > 2*f.limit {
@@ -145,6 +145,16 @@ func readAsked(dir string, wanted decision.Range, kind string, f *filter) ([]ask
 		return nil
 	})
 	return list[max(0, len(list)-f.limit):], err
+}
+
+// answered reports whether a question is wanted. Of a digest its answer names the beginning only.
+func (f *filter) answered(q *decision.Question) bool {
+	if f.policy == "" || f.policy == q.By {
+		return true
+	}
+	name, short, versioned := strings.Cut(q.By, "@")
+	digest := strings.TrimPrefix(f.policy, "sha256:")
+	return f.policy == name || versioned && (strings.HasPrefix(short, digest) || strings.HasPrefix(digest, short))
 }
 
 func showAsked(out io.Writer, dir string, wanted decision.Range, kind string, f *filter, asJSON bool) error {

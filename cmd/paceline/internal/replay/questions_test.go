@@ -64,6 +64,7 @@ func TestQuestions(t *testing.T) {
 		{"replay --kind preempt --policy max-min", []string{"!policy max-min is none of preempt"}},
 		{"replay --kind quota --policy max-min --until 2001-01-01T00:00:00Z", []string{"!no question to a policy of quota is recorded"}},
 		{"decisions --kind quota --policy 1 -o json --limit 1", []string{`"by": "bands@12"`}},
+		{"decisions --kind quota --policy sha256:1234 -o json --limit 1", []string{`"by": "bands@12"`}},
 		{"decisions --kind quota --pool /a", []string{"!--pool chooses among batches of placement: leave it out with --kind quota"}},
 		{"diff --kind preempt --only pack least-work-lost gang-cost", []string{"!--only chooses among batches"}},
 		{"replay --kind preempt", []string{"!one that is built in: gang-cost, least-work-lost"}},
