@@ -44,6 +44,11 @@ func TestPlanAsksClusters(t *testing.T) {
 	if len(list) != 3 || list[1].GetInstance() != 3 || list[1].GetInstances() != 1 {
 		t.Errorf("three classes: %v", list)
 	}
+	// So are those of several gangs.
+	list = plan("refuse", `gang: {groups: [{name: l, instances: "0-1"}, {name: r, instances: "2-3"}]}`)
+	if len(list) != 1 || list[0].GetInstances() != 5 {
+		t.Errorf("two gangs of one class: %v", list)
+	}
 	// What finds no room is asked about without a host.
 	root = newTestCell(t, 0).as(adminToken)
 	if list := plan("refuse", ""); len(list) != 1 || list[0].GetInstances() != 0 || list[0].GetMessage() != "no  for /default" {

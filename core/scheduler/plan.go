@@ -40,8 +40,8 @@ type planWork struct {
 	short   *PendingReason              // why it would not admit all; nil: it would
 	trial   *planTrial
 
-	rehearsed []*jobClass // of each of the plan's rehearsals
-	could     []possible  // where classes might find room later
+	rehearsed []placement.ClassID // of each of the plan's rehearsals
+	could     []possible          // where classes might find room later
 }
 
 // plannedRoom is room in a shard for a part of a gang that gathers.

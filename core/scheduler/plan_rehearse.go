@@ -1,9 +1,9 @@
 package scheduler
 
 import (
+	"cmp"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/placement"
@@ -17,13 +17,13 @@ import (
 // standInPort is what the ports of a rehearsed launch are counted from that nobody has picked.
 const standInPort = 20000
 
-// rehearse notes a launch that the cluster of a shard can be asked about, once for each class and cluster. at is nil where there was no room.
+// rehearse notes a launch that the cluster of a shard can be asked about, once for each class, whichever gangs have it, and cluster. at is nil where there was no room.
 func (s *State) rehearse(p *planWork, sh *shardState, c *jobClass, at *shard.Assignment, instances int) {
 	if p.probe != nil {
 		return
 	}
 	for n := range p.rehearsed {
-		if r := &p.plan.Rehearsals[n]; p.rehearsed[n] == c && r.Cluster == sh.cluster {
+		if r := &p.plan.Rehearsals[n]; p.rehearsed[n] == c.class.ID && r.Cluster == sh.cluster {
 			r.Instances += instances
 			return
 		}
@@ -35,7 +35,7 @@ func (s *State) rehearse(p *planWork, sh *shardState, c *jobClass, at *shard.Ass
 	if !found {
 		return
 	}
-	p.rehearsed = append(p.rehearsed, c)
+	p.rehearsed = append(p.rehearsed, c.class.ID)
 	p.plan.Rehearsals = append(p.plan.Rehearsals, Rehearsal{Shard: sh.id, Cluster: sh.cluster, Instances: instances, Launch: s.rehearsal(c, i, at)})
 }
 
@@ -110,9 +110,13 @@ type possible struct {
 
 // rehearseLost adds the clusters in which what found no room may find it.
 func (s *State) rehearseLost(p *planWork) {
-	slices.SortStableFunc(p.could, func(a, b possible) int { return strings.Compare(string(a.shard.id), string(b.shard.id)) })
+	lost := map[*jobClass]bool{}
+	for n := range p.lost {
+		lost[p.lost[n].class] = true
+	}
+	slices.SortStableFunc(p.could, func(a, b possible) int { return cmp.Compare(a.shard.id, b.shard.id) })
 	for _, one := range p.could {
-		if slices.ContainsFunc(p.lost, func(part placePart) bool { return part.class == one.class }) {
+		if lost[one.class] {
 			s.rehearse(p, one.shard, one.class, nil, 0)
 		}
 	}
