@@ -28,5 +28,11 @@ func Embed(ctx context.Context, k Embedded) (url string, stop func() error, err 
 	if err != nil {
 		return "", nil, fmt.Errorf("emulate a Kubernetes cluster: %w", err)
 	}
-	return r.url, func() error { return errors.Join(r.stop(), os.Remove(k.Kubeconfig)) }, nil
+	return r.url, func() error {
+		err := os.Remove(k.Kubeconfig)
+		if errors.Is(err, os.ErrNotExist) { // somebody was faster
+			err = nil
+		}
+		return errors.Join(r.stop(), err)
+	}, nil
 }

@@ -28,12 +28,12 @@ func (c *Config) readSecret(ref cluster.Secret) (string, error) {
 		}
 		return secret, nil
 	}
-	raw, err := c.secretFile(ref.File, maxSecretBytes)
+	raw, err := c.secretFile(ref.File, maxSecretBytes+int64(len("\r\n")))
 	if err != nil {
 		return "", wrongSecret("mesos.secret_file", err)
 	}
 	secret := strings.TrimRight(string(raw), "\r\n")
-	if secret == "" || strings.ContainsAny(secret, "\r\n\x00") {
+	if secret == "" || len(secret) > maxSecretBytes || strings.ContainsAny(secret, "\r\n\x00") {
 		return "", wrongSecret("mesos.secret_file", fmt.Errorf("%s holds no secret: it is one line of up to %d bytes", ref.File, maxSecretBytes))
 	}
 	return secret, nil
