@@ -2,7 +2,7 @@
 //
 // It owns a runner, the queue in front of it, and the end of what nobody wants any more. What a process is, and what its phases mean, is the
 // cluster's. Concurrency: all methods of a Queue may be called from any goroutine, and Start and Signal never block; one goroutine carries orders
-// out, one after another, and Close waits for it.
+// out, one after another, and Close waits for it, and for the end of all processes.
 package orders
 
 import (
@@ -14,6 +14,9 @@ import (
 
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner"
 )
+
+// endPatience bounds Close's wait for the end of what it has killed: only a process that hangs in the kernel takes so long.
+const endPatience = 30 * time.Second
 
 // Start is the order to start a process. Its functions are called by the goroutine that carries out orders.
 type Start struct {
@@ -35,6 +38,7 @@ type Queue struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	news   chan struct{} // holds one
+	ended  chan struct{} // holds one: a process has
 
 	mu     sync.Mutex
 	orders []any // Start and signal, oldest first
@@ -43,7 +47,7 @@ type Queue struct {
 // Open opens a runner below a directory that must be empty or another queue's; what runs there from before is ended. Observe hears of
 // the phases of processes, as runner.Config says; an end is acknowledged right after, so that only its output is kept.
 func Open(root string, observe func(runner.Run)) (*Queue, error) {
-	q := &Queue{news: make(chan struct{}, 1)}
+	q := &Queue{news: make(chan struct{}, 1), ended: make(chan struct{}, 1)}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	opened := make(chan struct{}) // the runner may have something to tell before it is ours
 	r, err := runner.Open(runner.Config{Root: root, Observe: func(run runner.Run) {
@@ -51,6 +55,7 @@ func Open(root string, observe func(runner.Run)) (*Queue, error) {
 		observe(run)
 		if run.Phase == runner.Ended {
 			_ = q.runner.Acknowledge(run.Spec.ID) // kept for its output alone
+			wake(q.ended)
 		}
 	}})
 	if err != nil {
@@ -70,15 +75,38 @@ func (q *Queue) Runner() *runner.Runner { return q.runner }
 // Context ends when Close begins.
 func (q *Queue) Context() context.Context { return q.ctx }
 
-// Close stops taking orders, ends what runs, and waits for what works. It is called once.
+// Close stops taking orders, ends what runs, and waits until nothing of it is left that could write to the directory. It is called once.
 func (q *Queue) Close() error {
 	q.cancel()
 	q.work.Wait()
 	q.forget()
-	if err := q.runner.Close(); err != nil {
-		return fmt.Errorf("close the runner: %w", err)
+	err := q.awaitEnds()
+	if closing := q.runner.Close(); closing != nil {
+		err = errors.Join(err, fmt.Errorf("close the runner: %w", closing))
 	}
-	return nil
+	return err
+}
+
+// awaitEnds waits until nothing runs.
+func (q *Queue) awaitEnds() error {
+	over := time.NewTimer(endPatience)
+	defer over.Stop()
+	for {
+		left := 0
+		for _, run := range q.runner.Runs() {
+			if run.Phase != runner.Ended {
+				left++
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-q.ended:
+		case <-over.C:
+			return fmt.Errorf("%d processes were killed and have not ended in %v; what they write goes on", left, endPatience)
+		}
+	}
 }
 
 // forget ends runs that nobody wants to hear of.
@@ -99,8 +127,13 @@ func (q *Queue) add(order any) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.orders = append(q.orders, order)
+	wake(q.news)
+}
+
+// wake tells who waits at a channel that holds one.
+func wake(who chan<- struct{}) {
 	select {
-	case q.news <- struct{}{}:
+	case who <- struct{}{}:
 	default:
 	}
 }

@@ -2,6 +2,9 @@ package orders_test
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner"
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner/orders"
+	"github.com/paceline-sched/paceline/hostmanagers/local/runner/shim"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -133,5 +137,38 @@ func TestWhatIsLeft(t *testing.T) {
 	acknowledged(t, q.Runner())
 	if err := q.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Once a queue is closed, nothing of what it started is left: each run has its record of the end, the last thing that is written, also one whose process was just
+// about to start.
+func TestCloseEndsEverything(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	heard, observe := phases()
+	q, err := orders.Open(root, observe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan string, 8)
+	for n := range 4 {
+		q.Start(start(refused, fmt.Sprintf("long-%d", n), "/bin/sleep", "1000"))
+	}
+	until(t, heard, "long-3", runner.Started)
+	for n := range 4 {
+		q.Start(start(refused, fmt.Sprintf("late-%d", n), "/bin/sleep", "1000"))
+	}
+	until(t, heard, "late-0", runner.Accepted)
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+	runs, err := os.ReadDir(filepath.Join(root, "runs"))
+	if err != nil || len(runs) < 5 {
+		t.Fatalf("there were %d runs: %v", len(runs), err)
+	}
+	for _, run := range runs {
+		if there, err := shim.Exists(filepath.Join(root, "runs", run.Name()), shim.ExitFile); !there {
+			t.Errorf("%s is not over: %v", run.Name(), err)
+		}
 	}
 }
