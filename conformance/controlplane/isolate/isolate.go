@@ -31,14 +31,17 @@ func Cgroup() string { return "/" + os.Getenv(variable) }
 // Run runs a command in namespaces of its own, and returns once nothing of it is left. The output is this process's; log is told
 // what is waited for. An *exec.ExitError says how the command ended.
 func Run(ctx context.Context, log io.Writer, command []string) error {
-	if err := able(); err != nil {
-		return err
+	if os.Geteuid() != 0 {
+		return errors.New("real kubelets make namespaces, mounts and cgroups, which takes root: run this as root")
 	}
 	lock, err := acquire(log)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = lock.Close() }() // gives the lock back
+	if err := able(); err != nil {
+		return err
+	}
 	if err := sweep(); err != nil {
 		return err
 	}
@@ -64,11 +67,8 @@ func Run(ctx context.Context, log io.Writer, command []string) error {
 	return errors.Join(child.Wait(), sweep())
 }
 
-// able says why this machine cannot run a program apart.
+// able says why this machine cannot run a program apart. Its caller has the lock: two at once would take each other's probes away.
 func able() error {
-	if os.Geteuid() != 0 {
-		return errors.New("real kubelets make namespaces, mounts and cgroups, which takes root: run this as root")
-	}
 	trees, err := cgroupTrees()
 	if err != nil {
 		return err
