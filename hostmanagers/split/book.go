@@ -128,9 +128,13 @@ func (b *book) fill(hosts []driver.Host) {
 		return strings.Compare(a.name, o.name)
 	})
 	fair := (len(hosts) + b.parts - 1) / b.parts
-	planned := make([]int, b.parts)
+	planned := slices.Clone(b.loads)
 	at := 0
 	for _, g := range line {
+		if u := b.units[g.name]; u != nil { // told of before the inventory: the others join those that have a part
+			planned[u.part] += g.hosts - u.hosts
+			continue
+		}
 		if at < b.parts-1 && planned[at] > 0 && planned[at]+(g.hosts+1)/2 > fair {
 			at++
 		}
