@@ -256,7 +256,10 @@ func recoverFrom(t *testing.T, crashes []uint64) string {
 		epoch = c.Epoch()
 		c.run()
 		memory.CrashAfter(after)
-		c.attach(hosts)
+		hosts.set(func(to *cluster) { to.engine = c.Engine })
+		if err := c.Attach(t.Context(), hosts); err != nil && !errors.Is(err, engine.ErrStopped) { // the cell's first commit may be its last
+			return err.Error()
+		}
 		for range 4 {
 			a, err := c.Do(t.Context(), user, batch(next, 6))
 			next++

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -493,6 +494,33 @@ func TestAShimEndedByForce(t *testing.T) {
 				t.Errorf("after a restart it is %+v", again)
 			}
 		})
+	}
+}
+
+// In the middle of an exec a process shows no environment, so that it cannot be told whose it is: these are always in the middle of one.
+func TestASweepFindsThoseThatBecomeAnotherProgram(t *testing.T) {
+	b := newBench(t, runner.Config{})
+	again := filepath.Join(t.TempDir(), "again")
+	if err := os.WriteFile(again, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o700); err != nil { //nolint:gosec // it is a program
+		t.Fatal(err)
+	}
+	const escaped = 8
+	b.launch(t, "victim", "sh", "-c", fmt.Sprintf("for i in $(seq %d); do setsid %s & echo $!; done; exec sleep 1005", escaped, again))
+	run := b.started(t, "victim")
+	b.until(t, "the escaped processes told their pids", func() bool { return strings.Count(b.output(t, "victim", runner.Stdout, 0), "\n") == escaped })
+	pids := strings.Fields(b.output(t, "victim", runner.Stdout, 0))
+	if err := syscall.Kill(run.Start.Shim.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if exit := b.exit(t, "victim"); exit.Verdict != shim.ShimDied {
+		t.Errorf("it ended with %+v", exit)
+	}
+	for _, text := range pids {
+		pid, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.until(t, "process "+text+" is gone", func() bool { return !alive(pid) })
 	}
 }
 
