@@ -205,7 +205,7 @@ bench-mesos: ## 100,000 tasks on 10,000 agents of an emulated Mesos cluster that
 bench-kubernetes: build ## 10,000 pods on 1,000 and 5,000 nodes of a real API server, beside kube-scheduler and beside no scheduler; wants an idle machine for twelve minutes (ONLY=regexp of runs, such as paceline/1000$$)
 	@mkdir -p $(OUT)/bench
 	go run ./conformance/controlplane/run -build etcd,kube-apiserver,kwok,kube-scheduler
-	go run ./conformance/bench/kubernetes -paceline bin/paceline -only '$(ONLY)' | tee $(OUT)/bench/kubernetes.md
+	go run ./conformance/bench/kubernetes -paceline bin/paceline -rounds $(or $(ROUNDS),3) -only '$(ONLY)' | tee $(OUT)/bench/kubernetes.md
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (default 20s)

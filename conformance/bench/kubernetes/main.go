@@ -36,6 +36,7 @@ type settings struct {
 	nodes  []int
 	pods   int
 	view   int
+	rounds int
 	only   *regexp.Regexp
 	out    io.Writer
 }
@@ -49,6 +50,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	nodes := fs.String("nodes", "1000,5000", "numbers of nodes")
 	pods := fs.Int("pods", 10_000, "number of pods")
 	view := fs.Int("view", viewPods, "number of pods, on the highest number of nodes, of the run that measures memory and restarts; 0: no such run")
+	rounds := fs.Int("rounds", 3, "number of times that each run is made, in turn with the others; medians are compared")
 	only := fs.String("only", ".", "make the runs that match this `regexp`: limit, scheduler-after, scheduler-while, paceline, each with /1000 or /5000, and /kwok")
 	driver := fs.String("driver", "", "only connect a driver to the cluster of this kubeconfig, and say what that takes; the run that measures memory calls itself so")
 	owner := fs.String("owner", "", "with -driver: whose pods are its runs")
@@ -58,7 +60,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if *driver != "" {
 		return connectDriver(ctx, *driver, *owner, out)
 	}
-	s := settings{binary: *binary, pods: *pods, view: *view, out: out}
+	s := settings{binary: *binary, pods: *pods, view: *view, rounds: *rounds, out: out}
 	var err error
 	if s.only, err = regexp.Compile(*only); err != nil {
 		return fmt.Errorf("-only: %w", err)
@@ -70,8 +72,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		s.nodes = append(s.nodes, n)
 	}
-	if s.pods < 1 || s.view < 0 {
-		return errors.New("-pods must be at least 1, and -view not negative")
+	if s.pods < 1 || s.view < 0 || s.rounds < 1 {
+		return errors.New("-pods and -rounds must be at least 1, and -view not negative")
 	}
 	return s.measure(ctx)
 }
@@ -98,20 +100,29 @@ func (s *settings) measure(ctx context.Context) error {
 	return s.judge(all)
 }
 
-// sideBySide makes all runs on so many nodes.
+// sideBySide makes all runs on so many nodes. They take turns, so that what the machine does meanwhile meets all of them.
 func (s *settings) sideBySide(ctx context.Context, nodes int, played bool) ([]*figures, error) {
+	made := make([][]*figures, len(ways))
+	for round := range s.rounds {
+		for n, way := range ways {
+			f := &figures{way: way.name, what: way.what, nodes: nodes, played: played, pods: s.pods}
+			if !s.only.MatchString(f.name()) {
+				continue
+			}
+			fmt.Fprintf(os.Stderr, "%s, %d of %d\n", f.name(), round+1, s.rounds)
+			f.machine = pace()
+			if err := s.once(ctx, f, way.do); err != nil {
+				return nil, fmt.Errorf("%s: %w", f.name(), err)
+			}
+			fmt.Fprintf(os.Stderr, "  %.0f pods/s, the machine's pace before was %.0f\n", f.rate, f.machine)
+			made[n] = append(made[n], f)
+		}
+	}
 	var all []*figures
-	for _, way := range ways {
-		f := &figures{way: way.name, what: way.what, nodes: nodes, played: played, pods: s.pods}
-		if !s.only.MatchString(f.name()) {
-			continue
+	for _, rounds := range made {
+		if len(rounds) > 0 {
+			all = append(all, median(rounds))
 		}
-		fmt.Fprintf(os.Stderr, "%s\n", f.name())
-		if err := s.once(ctx, f, way.do); err != nil {
-			return nil, fmt.Errorf("%s: %w", f.name(), err)
-		}
-		fmt.Fprintf(os.Stderr, "  %.0f pods/s\n", f.rate)
-		all = append(all, f)
 	}
 	return all, nil
 }

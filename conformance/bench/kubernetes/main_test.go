@@ -98,9 +98,22 @@ func TestMeters(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-nodes", "many"}, {"-nodes", "0"}, {"-pods", "0"}, {"-view", "-1"}, {"-only", "("}} {
+	for _, args := range [][]string{{"-nodes", "many"}, {"-nodes", "0"}, {"-pods", "0"}, {"-view", "-1"}, {"-rounds", "0"}, {"-only", "("}} {
 		if err := run(t.Context(), args, &strings.Builder{}); err == nil {
 			t.Errorf("%v was taken", args)
 		}
+	}
+}
+
+// Of several runs each figure's median counts, whichever run it is of.
+func TestMedians(t *testing.T) {
+	t.Parallel()
+	runs := []*figures{made(ourWay, 900, cost(1, 3, 5)), made(ourWay, 100, cost(2, 1, 6)), made(ourWay, 200, cost(3, 2, 7))}
+	m := median(runs)
+	if m.rate != 200 || m.whole != 200 || m.least != 100 || m.most != 900 || m.cpu[controlplane.Etcd] != 2 || m.cpu[program] != 6 || m.way != ourWay {
+		t.Errorf("of three: %+v", m)
+	}
+	if m := median(runs[:2]); m.rate != 500 || m.cpu[controlplane.APIServer] != 1.5 {
+		t.Errorf("of two: %+v", m)
 	}
 }

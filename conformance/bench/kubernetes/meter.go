@@ -1,12 +1,33 @@
 package main
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
+
+// pace is what the machine does just now, in MiB of SHA-256 a second on all its cores together: shared machines change theirs.
+func pace() float64 {
+	const block, patience = 1 << 20, time.Second
+	var done atomic.Int64
+	var all sync.WaitGroup
+	begun := time.Now()
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for data := make([]byte, block); time.Since(begun) < patience; done.Add(1) {
+				sha256.Sum256(data)
+			}
+		})
+	}
+	all.Wait()
+	return float64(done.Load()) / time.Since(begun).Seconds()
+}
 
 // tick is the unit of times in /proc: USER_HZ is 100 on every Linux that Go runs on.
 const tick = 10 * time.Millisecond

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,7 +11,7 @@ import (
 	"github.com/paceline-sched/paceline/conformance/controlplane"
 )
 
-// figures are what came of one run.
+// figures are what came of one run, or the medians of several.
 type figures struct {
 	way, what   string
 	nodes, pods int
@@ -19,7 +20,38 @@ type figures struct {
 	created     time.Duration      // what their creation took before
 	rate        float64            // pods a second
 	whole       float64            // the same from the beginning of their creation on
+	bound       float64            // the same until all are bound, where a run goes on until they are running
 	cpu         map[string]float64 // milliseconds of processor time a pod, by program
+	machine     float64            // its pace before the run
+	least, most float64            // of the rates from the beginning of their creation on
+}
+
+// median puts the medians of runs together, each figure's own, and the range of their rates.
+func median(runs []*figures) *figures {
+	of := func(figure func(*figures) float64) []float64 {
+		var all []float64
+		for _, f := range runs {
+			all = append(all, figure(f))
+		}
+		slices.Sort(all)
+		return all
+	}
+	middle := func(figure func(*figures) float64) float64 {
+		all := of(figure)
+		return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+	}
+	m := *runs[0]
+	m.rate = middle(func(f *figures) float64 { return f.rate })
+	m.whole = middle(func(f *figures) float64 { return f.whole })
+	m.bound = middle(func(f *figures) float64 { return f.bound })
+	m.machine = middle(func(f *figures) float64 { return f.machine })
+	m.cpu = map[string]float64{}
+	for name := range runs[0].cpu {
+		m.cpu[name] = middle(func(f *figures) float64 { return f.cpu[name] })
+	}
+	rates := of(func(f *figures) float64 { return f.whole })
+	m.least, m.most = rates[0], rates[len(rates)-1]
+	return &m
 }
 
 func (f *figures) name() string {
@@ -41,9 +73,9 @@ func (s *settings) table(all []*figures) {
 	if all[0].played {
 		goal = "running, kwok plays the kubelets"
 	}
-	rows := [][]string{append([]string{fmt.Sprintf("%s pods on %s nodes until all are %s", number(float64(s.pods), 0), number(float64(all[0].nodes), 0), goal), "pods/s", "end to end"}, columns...)}
+	rows := [][]string{append([]string{fmt.Sprintf("%s pods on %s nodes until all are %s", number(float64(s.pods), 0), number(float64(all[0].nodes), 0), goal), "pods/s", "end to end", "least to most", "bound", "machine"}, columns...)}
 	for _, f := range all {
-		row := []string{f.what, number(f.rate, 0), number(f.whole, 0)}
+		row := []string{f.what, number(f.rate, 0), number(f.whole, 0), number(f.least, 0) + "-" + number(f.most, 0), number(f.bound, 0), number(f.machine, 0)}
 		for _, name := range columns {
 			if used, ok := f.cpu[name]; ok {
 				row = append(row, number(used, 3))

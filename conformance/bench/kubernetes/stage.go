@@ -52,7 +52,19 @@ func (s *settings) once(ctx context.Context, f *figures, do func(ctx context.Con
 	if err := st.settle(ctx); err != nil {
 		return err
 	}
-	return do(ctx, st)
+	before, err := st.crowd.Traffic(ctx)
+	if err != nil {
+		return err //nolint:wrapcheck // it says what it is of
+	}
+	if err := do(ctx, st); err != nil {
+		return err
+	}
+	after, err := st.crowd.Traffic(ctx)
+	if err != nil {
+		return err //nolint:wrapcheck // it says what it is of
+	}
+	fmt.Fprintf(os.Stderr, "  of pods: %v\n", after.Since(before))
+	return nil
 }
 
 // programs are those that are measured, by their process ids.
@@ -118,6 +130,7 @@ func (st *stage) endAt(from, to time.Time) error {
 	st.took = to.Sub(from)
 	st.rate = float64(st.pods) / st.took.Seconds()
 	st.whole = float64(st.pods) / (st.created + st.took).Seconds()
+	st.bound = float64(st.pods) / (st.created + st.count.Bound().Last.Sub(from)).Seconds()
 	st.cpu = map[string]float64{}
 	for name, used := range after {
 		st.cpu[name] = (used - st.before[name]).Seconds() * 1e3 / float64(st.pods)
