@@ -530,7 +530,7 @@ func (w *world) submit(verb string, a arguments) string {
 		spec.Overrides = []workload.Override{{Instance: uint32(n), Needs: &resource.Vector{resource.CPU: c}}}
 	}
 	if verb == "plan" {
-		return w.plan(spec)
+		return w.plan(spec, a.has("rehearse"))
 	}
 	command := scheduler.SubmitJob{ID: workload.JobID(w.newID()), Spec: spec, SpecBytes: 100}
 	if key := a.named["key"]; key != "" {
@@ -561,7 +561,7 @@ func refusal(err *scheduler.Error) string {
 	return text
 }
 
-func (w *world) plan(spec *workload.JobSpec) string {
+func (w *world) plan(spec *workload.JobSpec, rehearse bool) string {
 	answer := w.do(scheduler.PlanJob{Spec: spec})
 	if answer.Err != nil {
 		return refusal(answer.Err)
@@ -581,6 +581,17 @@ func (w *world) plan(spec *workload.JobSpec) string {
 		text += fmt.Sprintf("\n%d would start after %v if %d made room:", v.Instances, v.Wait, v.Runs)
 		for _, run := range v.Victims {
 			text += fmt.Sprintf("\n  %s/%d on %s of %s: %s", run.Name, run.Instance, run.Host, run.Pool, run.Why)
+		}
+	}
+	if !rehearse {
+		return text
+	}
+	for n := range p.Rehearsals {
+		r := &p.Rehearsals[n]
+		text += fmt.Sprintf("\ncluster %s would be asked for %d: instance %d on %s, devices %v", r.Cluster, r.Instances, r.Launch.Run.Instance,
+			r.Launch.Host, r.Launch.Devices)
+		for _, key := range sortedKeys(r.Launch.Env) {
+			text += fmt.Sprintf("\n  %s=%s", strings.TrimPrefix(key, "PACELINE_"), r.Launch.Env[key])
 		}
 	}
 	return text

@@ -40,10 +40,7 @@ func (c *column) set(row Row, text string) {
 }
 
 func (c *column) newValue(text string) uint32 {
-	v := value{text: text}
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		v.number, v.isNumber = n, true
-	}
+	v := valueOf(text)
 	var id uint32
 	if n := len(c.spare); n > 0 {
 		id, c.spare = c.spare[n-1], c.spare[:n-1]
@@ -54,6 +51,14 @@ func (c *column) newValue(text string) uint32 {
 	}
 	c.index[text] = id
 	return id
+}
+
+func valueOf(text string) value {
+	v := value{text: text}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		v.number, v.isNumber = n, true
+	}
+	return v
 }
 
 func (c *column) clear(row Row) {
@@ -107,6 +112,19 @@ func (t *Table) Meets(row Row, c *workload.Constraint) bool {
 		return absent.meets(c, false)
 	}
 	return col.values[col.ids[row]].meets(c, true)
+}
+
+// Meets reports whether a host meets a constraint, as Table.Meets does of one that is in a table.
+func (h *Host) Meets(c *workload.Constraint) bool {
+	text, present := h.Attributes[c.Key]
+	if c.Key == workload.TopologyHost {
+		text, present = h.Name, true
+	}
+	if !present {
+		return absent.meets(c, false)
+	}
+	v := valueOf(text)
+	return v.meets(c, true)
 }
 
 // Require takes the rows that fail a constraint out of set. It judges each distinct value once, so that a label with one value

@@ -404,6 +404,9 @@ func TestConstraintOperators(t *testing.T) {
 			if table.Meets(row, &constraint) {
 				one = append(one, fmt.Sprint(row))
 			}
+			if table.Has(row) && table.Host(row).Meets(&constraint) != table.Meets(row, &constraint) {
+				t.Errorf("%+v: of row %d the host and the table differ", constraint, row)
+			}
 		}
 		table.Require(set, &constraint)
 		set.Rows(func(row host.Row) bool {

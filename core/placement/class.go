@@ -216,6 +216,20 @@ func (c *Class) Matches(t *host.Table, row host.Row) bool {
 	return t.Has(row) && c.inPool(t, row) && c.meetsConstraints(t, row) && c.modelsFit(t, row)
 }
 
+// Suits is Matches for a host that is in no table.
+func (c *Class) Suits(h *host.Host) bool {
+	if c.Placement.HostPool != "" && c.Placement.HostPool != h.Pool || c.mere && !h.Meets(&runsCommands) {
+		return false
+	}
+	for i := range c.Placement.Constraints {
+		if !h.Meets(&c.Placement.Constraints[i]) {
+			return false
+		}
+	}
+	return c.Needs[resource.GPU] <= 0 || len(c.GPUModels) == 0 ||
+		slices.ContainsFunc(h.Devices, func(d host.Device) bool { return slices.Contains(c.GPUModels, d.Model) })
+}
+
 func (c *Class) inPool(t *host.Table, row host.Row) bool {
 	return c.Placement.HostPool == "" || c.Placement.HostPool == t.Host(row).Pool
 }

@@ -358,6 +358,9 @@ func (w *world) check(t *rapid.T) {
 			if got, want := c.Matches(w.table, host.Row(row)), h.matches(c) && h.hasModel(c); got != want {
 				t.Fatalf("%s: matches %v, want %v", h.Name, got, want)
 			}
+			if got, want := c.Suits(w.table.Host(host.Row(row))), c.Matches(w.table, host.Row(row)); got != want {
+				t.Fatalf("%s: suits %v, but matches %v", h.Name, got, want)
+			}
 		}
 	}
 }

@@ -144,13 +144,13 @@ type Plan struct {
 	Changes   []FieldChange
 	Checked   int             // instances whose placement was tried, bounded by shard.MaxBatch
 	Placeable int             // of Checked
-	Hosts     map[string]int  // by host name, at most MaxPlanHosts
+	Hosts     map[string]int  // by host name, at most MaxPlanHosts; of a daemon those that it belongs on, with or without room
 	Pending   []PendingReason // why the rest would wait
 	Admitted  int             // of Checked that the pool's entitlement would cover, once the job's demand counts
 	// Preemption is set when more instances than Placeable would start because others make room.
 	Preemption *PlanPreemption
 	// Rehearsals are launches that the clusters may be asked about: one of each class in each cluster that it would go to, and if not all of it
-	// found room in those that have hosts for it. At most 16; nobody has been asked.
+	// found room in those that have hosts for it; of a daemon one in each cluster with hosts that it belongs on. At most 16; nobody has been asked.
 	Rehearsals []Rehearsal
 }
 
@@ -158,7 +158,7 @@ type Plan struct {
 type Rehearsal struct {
 	Shard     shard.ID
 	Cluster   string
-	Instances int // of its class that would be placed in the cluster
+	Instances int // of its class that would be placed in the cluster, or belong there
 	// Launch is that of the first instance of the class, whose run is of no job. Without room it names no host.
 	Launch driver.Launch
 }

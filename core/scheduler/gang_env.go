@@ -18,16 +18,20 @@ type told struct {
 	hosts, ports string
 }
 
-// gangEnvironment tells a member who it is and where the others are.
+// gangEnvironment tells a member who it is and where the others are. In a plan those that start together are there, and nobody knows where.
 func (s *State) gangEnvironment(g *gang, i uint32, env map[string]string) {
 	number := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 	rank, _ := g.Rank(i)
 	env["PACELINE_GANG_NAME"] = g.Name
 	env["PACELINE_GANG_RANK"] = number(rank)
-	env["PACELINE_GANG_SIZE"] = number(g.present())
+	present, generation := g.Min, uint32(1)
+	if !g.job.planned {
+		present, generation = g.present(), g.generation()
+	}
+	env["PACELINE_GANG_SIZE"] = number(present)
 	env["PACELINE_GANG_MIN"] = number(g.Min)
 	env["PACELINE_GANG_MAX"] = number(g.Size)
-	env["PACELINE_GANG_GENERATION"] = number(g.generation())
+	env["PACELINE_GANG_GENERATION"] = number(generation)
 	if g.told.step != s.steps || g.told.live != g.live {
 		g.told = told{step: s.steps, live: g.live}
 		g.told.hosts, g.told.ports = g.addresses()
@@ -51,6 +55,9 @@ func (g *gang) addresses() (hosts, ports string) {
 			}
 			h.WriteByte(',')
 			p.WriteByte(',')
+		}
+		if g.job.planned {
+			continue
 		}
 		t := &g.job.tasks[i]
 		if t.generation != g.generation() || !t.runState.Live() || t.runState == workload.RunKilling {

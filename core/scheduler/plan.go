@@ -80,6 +80,9 @@ func (s *State) planJob(token uint64, cmd *PlanJob) *Error {
 		s.external(Reply{Answer: Answer{Token: token, Plan: plan}})
 		return nil
 	}
+	if spec.Kind == workload.Daemon {
+		s.planDaemon(p)
+	}
 	units := p.units()
 	s.planAdmission(p, units)
 	s.sendPlan(p, units)
@@ -226,7 +229,7 @@ func (s *State) sendPlan(p *planWork, units []*placeWork) {
 		}
 	}
 	switch {
-	case len(now.parts) == 0 && len(later.parts) == 0: // a daemon's hosts are found out when it runs
+	case len(now.parts) == 0 && len(later.parts) == 0: // a daemon, or a gang that is too large to be looked at
 		s.planDone(p)
 	case len(now.parts) == 0:
 		s.enqueue(later)

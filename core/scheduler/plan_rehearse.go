@@ -2,10 +2,11 @@ package scheduler
 
 import (
 	"cmp"
-	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
@@ -39,7 +40,51 @@ func (s *State) rehearse(p *planWork, sh *shardState, c *jobClass, at *shard.Ass
 	p.plan.Rehearsals = append(p.plan.Rehearsals, Rehearsal{Shard: sh.id, Cluster: sh.cluster, Instances: instances, Launch: s.rehearsal(c, i, at)})
 }
 
-// rehearsal is the launch of an instance of a planned job.
+// planDaemon says which hosts a daemon would run on, whether there is room now or not, and notes one launch in each cluster: on a host that takes
+// work, if there is one.
+func (s *State) planDaemon(p *planWork) {
+	c := p.job.classes[0]
+	matching := map[string]int{} // by cluster
+	var on []*hostState          // one of each
+	total := 0
+	for _, h := range s.hostNames { // by cluster
+		if !h.Present || h.shard == nil || !mayUse(c, h.shard) || !c.class.Suits(h.facts()) {
+			continue
+		}
+		total++
+		if len(p.plan.Hosts) < MaxPlanHosts || p.plan.Hosts[h.Name] > 0 {
+			p.plan.Hosts[h.Name]++
+		}
+		matching[h.Cluster]++
+		switch n := len(on) - 1; {
+		case n < 0 || on[n].Cluster != h.Cluster:
+			on = append(on, h)
+		case !on[n].mayTake() && h.mayTake():
+			on[n] = h
+		}
+	}
+	if total == 0 {
+		p.plan.Pending = append(p.plan.Pending, s.noMatchingHost(p.job.spec))
+	}
+	p.job.spelled = spelled{s.steps, p.job.ID.String(), s.pools.Path(p.job.spec.Pool), strconv.Itoa(total)}
+	for _, h := range on[:min(len(on), maxRehearsals)] {
+		at := shard.Assignment{Host: h.ID, Devices: 1<<c.class.Devices() - 1}
+		p.plan.Rehearsals = append(p.plan.Rehearsals, Rehearsal{
+			Shard: h.shard.id, Cluster: h.Cluster, Instances: matching[h.Cluster], Launch: s.rehearsal(c, 0, &at),
+		})
+	}
+}
+
+// facts are what classes look at of a host.
+func (h *hostState) facts() *host.Host {
+	out := &host.Host{Name: h.Name, Attributes: h.Summary.Attributes, Pool: h.Summary.HostPool}
+	for _, d := range h.Summary.Devices {
+		out.Devices = append(out.Devices, host.Device{Model: d.Model})
+	}
+	return out
+}
+
+// rehearsal is the launch of an instance of a planned job. Of a gang nobody knows where the others will be.
 func (s *State) rehearsal(c *jobClass, i uint32, at *shard.Assignment) (l driver.Launch) {
 	j := c.job
 	var ports []uint16
@@ -60,10 +105,7 @@ func (s *State) rehearsal(c *jobClass, i uint32, at *shard.Assignment) (l driver
 		l.Host = h.Name
 		l.Devices, l.DeviceMilli = devicesOf(at.Devices, &c.class.Needs)
 	}
-	l.Env = maps.Clone(j.spec.Template.Env)
-	if o != nil {
-		l.Env = merged(l.Env, o.Env)
-	}
+	l.Env = j.environment(s, i, o)
 	return l
 }
 

@@ -451,7 +451,11 @@ func (j *job) environment(s *State, i uint32, o *workload.Override) map[string]s
 	env := make(map[string]string, size)
 	env["PACELINE_JOB"] = j.spec.Name
 	if j.spelled.step != s.steps {
-		j.spelled = spelled{s.steps, j.ID.String(), s.pools.Path(j.spec.Pool), strconv.Itoa(len(j.tasks))}
+		instances := len(j.tasks)
+		if j.planned {
+			instances = int(j.spec.Instances)
+		}
+		j.spelled = spelled{s.steps, j.ID.String(), s.pools.Path(j.spec.Pool), strconv.Itoa(instances)}
 	}
 	env["PACELINE_JOB_ID"] = j.spelled.id
 	env["PACELINE_POOL"] = j.spelled.pool

@@ -375,13 +375,20 @@ func (a *app) describePlan(spec *pacelinev1.JobSpec, plan *pacelinev1.PlanJobRes
 	}
 	var hosts []string
 	for _, name := range slices.Sorted(maps.Keys(plan.GetHosts())) {
-		hosts = append(hosts, fmt.Sprintf("%s (%d)", name, plan.GetHosts()[name]))
+		if n := plan.GetHosts()[name]; n > 1 || spec.GetDaemon() == nil {
+			name = fmt.Sprintf("%s (%d)", name, n)
+		}
+		hosts = append(hosts, name)
 	}
-	if len(hosts) > 0 {
-		a.say("  on %s", strings.Join(hosts, ", "))
+	switch on := strings.Join(hosts, ", "); {
+	case on == "":
+	case spec.GetDaemon() != nil:
+		a.say("  belongs on %s", on)
+	default:
+		a.say("  on %s", on)
 	}
 	for _, pending := range plan.GetPending() {
-		a.say("  waiting: %s", pendingLine(pending))
+		a.say("  waiting: %s", first(pendingLine(pending), pending.GetMessage())) // of a daemon that matches no host no instance waits
 		for _, r := range pending.GetRefusals() {
 			a.say("    %s: %s", output.Plural(r.GetHosts(), "host"), output.Enum(r.GetReason()))
 		}

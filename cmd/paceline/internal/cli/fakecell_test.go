@@ -219,6 +219,15 @@ func (c *fakeJobs) PlanJob(_ context.Context, r *connect.Request[pacelinev1.Plan
 	}
 	j, err := c.find(spec.GetPool() + "/" + spec.GetName())
 	switch {
+	case err != nil && spec.GetDaemon() != nil && spec.GetPlacement().GetHostPool() != "":
+		return connect.NewResponse(&pacelinev1.PlanJobResponse{
+			Change: pacelinev1.PlanChange_PLAN_CHANGE_CREATE, Pending: []*pacelinev1.Pending{{Message: "no host matches its constraints"}},
+		}), nil
+	case err != nil && spec.GetDaemon() != nil:
+		return connect.NewResponse(&pacelinev1.PlanJobResponse{
+			Change: pacelinev1.PlanChange_PLAN_CHANGE_CREATE, Hosts: map[string]uint32{"host-1": 1, "host-0": 2},
+			Rehearsals: []*pacelinev1.PlanRehearsal{{Cluster: "kube-1", Instances: 3, Verdict: pacelinev1.RehearsalVerdict_REHEARSAL_VERDICT_ADMITTED}},
+		}), nil
 	case err != nil:
 		return connect.NewResponse(&pacelinev1.PlanJobResponse{
 			Change: pacelinev1.PlanChange_PLAN_CHANGE_CREATE, Checked: 3, Admitted: 3, Placeable: 2, Hosts: map[string]uint32{"host-1": 1, "host-0": 1},

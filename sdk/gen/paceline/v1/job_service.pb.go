@@ -324,7 +324,8 @@ type PlanJobResponse struct {
 	Admitted uint32 `protobuf:"varint,4,opt,name=admitted,proto3" json:"admitted,omitempty"`
 	// Of these: how many found room.
 	Placeable uint32 `protobuf:"varint,5,opt,name=placeable,proto3" json:"placeable,omitempty"`
-	// Where they found it: instances by host name, for at most 100 hosts.
+	// Where they found it: instances by host name, for at most 100 hosts. Of a daemon these are the hosts that it belongs on, whether there is room
+	// now or not.
 	Hosts map[string]uint32 `protobuf:"bytes,6,rep,name=hosts,proto3" json:"hosts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// Why the others would wait.
 	Pending []*Pending `protobuf:"bytes,7,rep,name=pending,proto3" json:"pending,omitempty"`
@@ -335,7 +336,7 @@ type PlanJobResponse struct {
 	// Who would make room for instances that found none. Absent: nobody would.
 	Preemption *PlanPreemption `protobuf:"bytes,60,opt,name=preemption,proto3" json:"preemption,omitempty"`
 	// What the clusters to which it would go say of it, for one instance of each group that needs the same: those that can be asked, and where some found
-	// no room also those that have hosts for them. At most 16; none for a daemon.
+	// no room also those that have hosts for them. Of a daemon these are the clusters with hosts that it belongs on. At most 16.
 	Rehearsals    []*PlanRehearsal `protobuf:"bytes,90,rep,name=rehearsals,proto3" json:"rehearsals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -455,7 +456,7 @@ type PlanRehearsal struct {
 	Cluster string `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// The instance it was asked about.
 	Instance uint32 `protobuf:"varint,2,opt,name=instance,proto3" json:"instance,omitempty"`
-	// How many that need the same would be placed there. 0: there is no room for any now.
+	// How many that need the same would be placed there, of a daemon how many belong there. 0: there is no room for any now.
 	Instances uint32 `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
 	// What it says.
 	Verdict RehearsalVerdict `protobuf:"varint,4,opt,name=verdict,proto3,enum=paceline.v1.RehearsalVerdict" json:"verdict,omitempty"`
