@@ -47,7 +47,8 @@ type Driver struct {
 	wakeAt   int64
 	unwake   func() bool
 	ended    bool
-	left     bool // see Leave
+	left     bool      // see Leave
+	clearAt  time.Time // when no creation without an answer can have its effect any more
 
 	changed  *sync.Cond // of queue, inFlight and ended
 	throttle throttle

@@ -26,7 +26,7 @@ const (
 
 var errLeft = errors.New("the cell has taken leave of the Kubernetes cluster")
 
-// Leave has all pods of the owner deleted, in every namespace, and waits until they are gone. From its beginning on no pod is created, and the sink hears
+// Leave has all pods of the owner deleted, in every namespace, and waits until they are gone, and until no creation without an answer can make another. From its beginning on no pod is created, and the sink hears
 // of a loss of contact and of nothing else: what becomes of the runs is known to who leaves. An error says that pods may still be there.
 func (d *Driver) Leave(ctx context.Context) error {
 	if d.ctx == nil || d.ctx.Err() != nil {
@@ -37,8 +37,9 @@ func (d *Driver) Leave(ctx context.Context) error {
 	}
 	pause := backoff{cfg: &d.cfg}
 	for {
+		late := d.mayCome() // before the list: what comes after it is clear
 		pods, err := d.owned(ctx)
-		if err == nil && len(pods) == 0 {
+		if err == nil && len(pods) == 0 && late == 0 {
 			return nil
 		}
 		if err == nil {
@@ -51,10 +52,21 @@ func (d *Driver) Leave(ctx context.Context) error {
 			return d.stays(err)
 		case err != nil:
 			d.sleep(ctx, pause.next(err))
+		case len(pods) == 0:
+			if d.sleep(ctx, late); ctx.Err() != nil {
+				return d.stays(fmt.Errorf("the API server left a request to create one without an answer, and may still carry it out: %w", ctx.Err()))
+			}
 		default:
 			d.sleep(ctx, leavePause)
 		}
 	}
+}
+
+// mayCome says for how long a creation without an answer may still make a pod.
+func (d *Driver) mayCome() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return max(0, d.clearAt.Sub(d.cfg.Now()))
 }
 
 // stays says what somebody has to do.

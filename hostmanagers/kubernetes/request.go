@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -78,7 +79,10 @@ func (d *Driver) create(ctx context.Context, c *mirror.Call) (mirror.Answer, err
 		err := d.attempt(ctx, func(ctx context.Context) error {
 			return d.api.RESTClient().Post().Namespace(pod.Namespace).Resource("pods").MaxRetries(0).Body(pod).Do(ctx).Into(&got)
 		})
-		doubt = doubt || unclear(err)
+		if unclear(err) {
+			doubt = true
+			d.noteUnclear()
+		}
 		switch {
 		case err == nil:
 			record := d.cfg.Limits.ReadPod(&got)
@@ -93,7 +97,7 @@ func (d *Driver) create(ctx context.Context, c *mirror.Call) (mirror.Answer, err
 			case ctx.Err() != nil:
 				return mirror.Answer{}, fmt.Errorf("make namespace %s: %w", pod.Namespace, context.Cause(ctx))
 			case err != nil && !transient(err):
-				return mirror.Answer{Refused: string(metav1.StatusReasonNotFound), Message: err.Error()}, nil
+				return mirror.Answer{Refused: string(metav1.StatusReasonNotFound), Message: err.Error(), Doubt: doubt}, nil
 			}
 		case !transient(err):
 			refused := mirror.Answer{Refused: refusal(err), Message: err.Error(), Doubt: doubt}
@@ -111,10 +115,25 @@ func (d *Driver) create(ctx context.Context, c *mirror.Call) (mirror.Answer, err
 	return d.lookUp(ctx, pod, doubt)
 }
 
-// unclear reports whether a request that failed may have had its effect, or have it yet.
+// unclear reports whether a request that failed may have had its effect, or have it yet. One that found no connection has none.
 func unclear(err error) bool {
 	var status apierrors.APIStatus
-	return err != nil && (!errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError)
+	var network *net.OpError
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &status):
+		code := status.Status().Code
+		return code >= http.StatusInternalServerError || code == http.StatusRequestTimeout
+	}
+	return !errors.As(err, &network) || network.Op != "dial"
+}
+
+// noteUnclear notes that a creation had no answer; see Leave.
+func (d *Driver) noteUnclear() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.clearAt = d.cfg.Now().Add(d.cfg.Limits.LateCreation)
 }
 
 // missingNamespace reports whether a pod was refused because its namespace is not there.
@@ -177,7 +196,7 @@ func (d *Driver) lookUp(ctx context.Context, pod *corev1.Pod, doubt bool) (mirro
 			if !record.Own {
 				return mirror.Answer{
 					Refused: string(metav1.StatusReasonAlreadyExists),
-					Message: fmt.Sprintf("namespace %q has a pod of the run's name that is not this cell's", pod.Namespace),
+					Message: fmt.Sprintf("namespace %q has a pod of the run's name that is not this cell's", pod.Namespace), Doubt: doubt,
 				}, nil
 			}
 			return mirror.Answer{Pod: &record, Doubt: doubt}, nil
@@ -186,7 +205,7 @@ func (d *Driver) lookUp(ctx context.Context, pod *corev1.Pod, doubt bool) (mirro
 		case apierrors.IsNotFound(err):
 			return mirror.Answer{GivenUp: true, Doubt: doubt}, nil
 		case !transient(err):
-			return mirror.Answer{Refused: refusal(err), Message: err.Error()}, nil
+			return mirror.Answer{Refused: refusal(err), Message: err.Error(), Doubt: doubt}, nil
 		}
 		d.sleep(ctx, pause.next(err))
 	}
@@ -200,8 +219,12 @@ func (d *Driver) remove(ctx context.Context, c *mirror.Call) (mirror.Answer, err
 		err := d.attempt(ctx, func(ctx context.Context) error {
 			return d.api.RESTClient().Delete().Namespace(c.Namespace).Resource("pods").Name(c.Run.String()).MaxRetries(0).Body(&options).Do(ctx).Error()
 		})
+		replaced := false
+		if apierrors.IsConflict(err) {
+			replaced, err = d.replaced(ctx, c, err)
+		}
 		switch {
-		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err) && d.replaced(ctx, c):
+		case err == nil, replaced, apierrors.IsNotFound(err):
 			return mirror.Answer{}, nil
 		case ctx.Err() != nil:
 			return mirror.Answer{}, err
@@ -213,13 +236,20 @@ func (d *Driver) remove(ctx context.Context, c *mirror.Call) (mirror.Answer, err
 	}
 }
 
-// replaced reports whether the name of a pod that is to be deleted has another pod now, or none.
-func (d *Driver) replaced(ctx context.Context, c *mirror.Call) bool {
+// replaced reports whether the name of a pod whose deletion met a conflict has another pod now, or none. If it has not, the error says why the pod is still
+// there: because of the conflict, which may pass, or because nobody may see what it is about.
+func (d *Driver) replaced(ctx context.Context, c *mirror.Call, conflict error) (bool, error) {
 	var got corev1.Pod
 	err := d.attempt(ctx, func(ctx context.Context) error {
 		return d.api.RESTClient().Get().Namespace(c.Namespace).Resource("pods").Name(c.Run.String()).MaxRetries(0).Do(ctx).Into(&got)
 	})
-	return apierrors.IsNotFound(err) || err == nil && string(got.UID) != c.UID
+	switch {
+	case apierrors.IsNotFound(err), err == nil && string(got.UID) != c.UID:
+		return true, nil
+	case err != nil && !transient(err):
+		return false, fmt.Errorf("see why its deletion met a conflict (the server's account needs get on pods): %w", err)
+	}
+	return false, conflict
 }
 
 // attempt makes one request, once the throttle lets it.

@@ -336,8 +336,9 @@ func TestANodeThatGoesDuringACreation(t *testing.T) {
 		w := newWorld(t)
 		w.launch(1)
 		c := w.take()
+		p := w.pod(c)
 		if watched { // the watch is faster than the answer
-			w.changed(w.pod(c))
+			w.changed(p)
 		}
 		w.do(func(now int64) { w.m.NodeGone(now, "a", &w.out) })
 		if w.last(1).State.Traits().Terminal || w.m.Wanted(c) {
@@ -345,12 +346,13 @@ func TestANodeThatGoesDuringACreation(t *testing.T) {
 		}
 		w.node(aNode("a"))
 		w.none()
-		record := mirrorConfig.ReadPod(w.pod(c))
+		record := mirrorConfig.ReadPod(p)
 		w.answer(c, mirror.Answer{Pod: &record})
-		w.expect(1, workload.RunLost, workload.ReasonHostLost)
-		if d := w.take(); d.Launch != nil || d.Grace != 0 {
-			t.Errorf("the pod is followed by %+v", d)
+		if d := w.take(); d.Launch != nil || d.Grace != 1 || w.last(1).State.Traits().Terminal { // its kubelet may have started it
+			t.Errorf("the pod is followed by %+v, and the run is %s", d, w.last(1).State)
 		}
+		w.gone(p)
+		w.expect(1, workload.RunLost, workload.ReasonHostLost)
 	}
 	w := newWorld(t)
 	w.launch(1)
@@ -519,5 +521,150 @@ func TestAnEndBeforeTheAnswer(t *testing.T) {
 	w.acknowledge(1)
 	if d := w.take(); d.UID != string(p.UID) {
 		t.Errorf("what is deleted is %+v", d)
+	}
+}
+
+// A run that is given up with a node out of contact while its pod is being created goes on if the node is back when the pod is there: nobody was told of an end.
+func TestANodeThatIsBackBeforeTheCreation(t *testing.T) {
+	t.Parallel()
+	away := aNode("a")
+	away.Status.Conditions[0].Status = corev1.ConditionUnknown
+	for name, test := range map[string]func(w *world, c *mirror.Call, p *corev1.Pod){
+		"it is back": func(w *world, c *mirror.Call, p *corev1.Pod) {
+			w.node(aNode("a"))
+			record := mirrorConfig.ReadPod(p)
+			w.answer(c, mirror.Answer{Pod: &record})
+			w.none()
+			w.changed(w.startedFrom(p))
+			w.expect(1, workload.RunRunning, 0)
+		},
+		"it is back, and the run was killed": func(w *world, c *mirror.Call, p *corev1.Pod) {
+			w.node(aNode("a"))
+			w.kill(1, 7*time.Second)
+			record := mirrorConfig.ReadPod(p)
+			w.answer(c, mirror.Answer{Pod: &record})
+			if d := w.take(); d.Launch != nil || d.Grace != 7 {
+				t.Errorf("the kill is %+v", d)
+			}
+			w.gone(p)
+			w.expect(1, workload.RunKilled, 0)
+		},
+		"it is not": func(w *world, c *mirror.Call, p *corev1.Pod) {
+			record := mirrorConfig.ReadPod(p)
+			w.answer(c, mirror.Answer{Pod: &record})
+			w.expect(1, workload.RunLost, workload.ReasonHostUnreachable)
+			if d := w.take(); d.Launch != nil || d.Grace != 0 {
+				t.Errorf("the pod is followed by %+v", d)
+			}
+		},
+	} {
+		w := newWorld(t)
+		w.launch(1)
+		c := w.take()
+		w.node(away)
+		w.pass(mirrorConfig.UnreachableGrace)
+		if w.last(1).State.Traits().Terminal || w.m.Wanted(c) {
+			t.Errorf("%s: the run is %s, and its creation is wanted: %v", name, w.last(1).State, w.m.Wanted(c))
+		}
+		test(w, c, w.pod(c))
+	}
+}
+
+// What an API server says about a creation is not the last word as long as an attempt without an answer may still have its effect: a run that is told to be
+// over is tried again, and would run twice.
+func TestAPodThatComesAfterARefusal(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer mirror.Answer
+		kill   bool
+		state  workload.RunState
+		reason workload.Reason
+	}{
+		"refused":              {mirror.Answer{Refused: "Forbidden", Message: "no", Doubt: true}, false, workload.RunFailed, workload.ReasonLaunchFailed},
+		"refused, and killed":  {mirror.Answer{Refused: "Forbidden", Message: "no", Doubt: true}, true, workload.RunKilled, 0},
+		"given up, and killed": {mirror.Answer{GivenUp: true, Doubt: true}, true, workload.RunKilled, 0},
+	} {
+		begin := func() (*world, *mirror.Call) {
+			w := newWorld(t)
+			w.launch(1)
+			call := w.take()
+			if c.kill {
+				w.kill(1, time.Second)
+			}
+			w.answer(call, c.answer)
+			w.pass(mirrorConfig.LateCreation - time.Second)
+			if w.last(1).State.Traits().Terminal {
+				t.Fatalf("%s: the run is %s while its pod may come", name, w.last(1).State)
+			}
+			w.none()
+			return w, call
+		}
+		w, _ := begin() // it does not come
+		w.pass(time.Second)
+		w.expect(1, c.state, c.reason)
+		w.acknowledge(1)
+		w.none()
+		if s := w.m.Stats(); s.Runs != 0 || s.Calls != 0 {
+			t.Errorf("%s: what is left is %+v", name, s)
+		}
+
+		w, call := begin() // it comes
+		p := w.startedFrom(w.pod(call))
+		w.changed(p)
+		if c.kill {
+			if d := w.take(); d.Launch != nil || d.Grace != 1 || d.UID == "" {
+				t.Errorf("%s: the late pod is followed by %+v", name, d)
+			}
+			w.gone(p)
+			w.expect(1, workload.RunKilled, 0)
+		} else {
+			w.expect(1, workload.RunRunning, 0)
+			w.pass(2 * mirrorConfig.LateCreation)
+			w.expect(1, workload.RunRunning, 0)
+			w.none()
+		}
+	}
+}
+
+// A kill that the API server refuses is asked for again, with its grace, and says why the run goes on; it is not made final before its kubelet was told of it.
+func TestAKillThatIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.started(1)
+	w.changed(p)
+	w.kill(1, 5*time.Second)
+	for range 10 {
+		d := w.take()
+		if d.Grace != 5 {
+			t.Fatalf("the kill is %+v", d)
+		}
+		w.answer(d, mirror.Answer{Refused: "Forbidden", Message: "no such right"})
+		if s := w.last(1); s.State != workload.RunKilling || !strings.Contains(s.Message, "no such right") {
+			t.Errorf("the run is %s: %s", s.State, s.Message)
+		}
+		w.none()
+		w.pass(mirrorConfig.KillMargin)
+	}
+	w.answer(w.take(), mirror.Answer{})
+	w.pass(5 * time.Second)
+	w.none()
+	w.pass(mirrorConfig.KillMargin)
+	d := w.take()
+	if d.Grace != 0 {
+		t.Errorf("it is made final by %+v", d)
+	}
+	w.gone(p)
+	w.expect(1, workload.RunKilled, 0)
+	w.acknowledge(1)
+
+	p = w.started(2) // of a run that has ended
+	w.exits(p, 0)
+	w.acknowledge(2)
+	w.answer(w.take(), mirror.Answer{Refused: "Forbidden", Message: "no such right"})
+	w.pass(mirrorConfig.KillMargin)
+	w.answer(w.take(), mirror.Answer{})
+	w.gone(p)
+	if s := w.m.Stats(); s.Runs != 0 {
+		t.Errorf("what is left is %+v", s)
 	}
 }

@@ -21,6 +21,13 @@ type cluster struct {
 	acked    map[uint32]bool
 	objects  map[string]*corev1.Pod // by name
 	behind   []*corev1.Pod          // deleted, and the watch has not told
+	late     []late
+}
+
+// late is a creation that was answered as if there were no pod, and may be carried out until a time.
+type late struct {
+	call  *mirror.Call
+	until time.Duration
 }
 
 // act does one thing that may happen.
@@ -58,7 +65,19 @@ func (c *cluster) act(action int) {
 		n := aNode("a")
 		n.Status.Conditions[0].Status = rapid.SampledFrom([]corev1.ConditionStatus{"True", "Unknown", "False"}).Draw(c.r, "ready")
 		c.node(n)
-	case 14: // a pod cannot start
+	case 14: // what was not answered is done after all
+		if len(c.late) > 0 {
+			l := c.late[0]
+			c.late = c.late[1:]
+			if s := c.last(l.call.Run.Instance); c.now < l.until && s.State.Traits().Terminal {
+				c.r.Fatalf("run %d is %s %s, and its pod comes", l.call.Run.Instance, s.State, s.Reason)
+			} else if c.now < l.until {
+				p := c.pod(l.call)
+				c.objects[p.Name] = p
+				c.changed(p)
+			}
+		}
+	case 15: // a pod cannot start
 		if p := c.somePod(); p != nil && p.Status.Phase == corev1.PodPending {
 			reason := rapid.SampledFrom([]string{"ErrImagePull", "InvalidImageName"}).Draw(c.r, "reason")
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
@@ -100,6 +119,9 @@ func (c *cluster) serve(luck float64) {
 		case p == nil || call.UID != "" && call.UID != string(p.UID):
 			c.answer(call, mirror.Answer{})
 			return
+		case luck < 0.2:
+			c.answer(call, mirror.Answer{Refused: "Forbidden", Message: "no"})
+			return
 		case call.Grace == 0 || phaseOver(p):
 			delete(c.objects, name)
 			c.behind = append(c.behind, p)
@@ -117,9 +139,9 @@ func (c *cluster) serve(luck float64) {
 			c.answer(call, mirror.Answer{Pod: &record})
 			return
 		}
-		c.answer(call, mirror.Answer{GivenUp: true})
+		c.deny(call, mirror.Answer{GivenUp: true})
 	case luck < 0.7:
-		c.answer(call, mirror.Answer{Refused: mirror.RefusedByQuota, Message: "no"})
+		c.deny(call, mirror.Answer{Refused: mirror.RefusedByQuota, Message: "no"})
 	default:
 		p = c.pod(call)
 		c.objects[name] = p
@@ -129,6 +151,14 @@ func (c *cluster) serve(luck float64) {
 		record := mirrorConfig.ReadPod(p)
 		c.answer(call, mirror.Answer{Pod: &record})
 	}
+}
+
+// deny answers a creation as if there were no pod; one may come all the same.
+func (c *cluster) deny(call *mirror.Call, a mirror.Answer) {
+	if a.Doubt = rapid.Bool().Draw(c.r, "doubt"); a.Doubt {
+		c.late = append(c.late, late{call, c.now + mirrorConfig.LateCreation})
+	}
+	c.answer(call, a)
 }
 
 func phaseOver(p *corev1.Pod) bool {
@@ -203,7 +233,7 @@ func TestWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		c := &cluster{world: newWorld(t), r: r, acked: map[uint32]bool{}, objects: map[string]*corev1.Pod{}}
 		for range rapid.IntRange(1, 60).Draw(r, "steps") {
-			c.act(rapid.IntRange(0, 14).Draw(r, "action"))
+			c.act(rapid.IntRange(0, 15).Draw(r, "action"))
 			c.check()
 		}
 		c.node(aNode("a"))

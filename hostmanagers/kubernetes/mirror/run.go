@@ -39,7 +39,8 @@ type run struct {
 	facts   Facts
 
 	last    driver.Status
-	create  *Call // under way
+	create  *Call // under way, or unclear
+	unclear bool  // the creation was answered, and its pod may come all the same: see await
 	killed  bool
 	grace   int64 // the shortest that was asked for, in seconds
 	late    int64 // until when another pod of its name may still be created
@@ -110,10 +111,34 @@ func (m *Machine) Answer(now int64, c *Call, a Answer, out *Output) {
 		m.deleted(r, c, &a)
 		return
 	}
-	r.create = nil
 	if a.Doubt {
 		r.late = m.now + int64(m.cfg.LateCreation)
 	}
+	if a.Doubt && a.Pod == nil && !r.known && !r.gone {
+		m.await(r, &a)
+		return
+	}
+	m.settle(r, &a)
+}
+
+// await puts off what an answer means that says that there is no pod, for as long as an attempt to create one may still have its effect: a run that is told to
+// be over is tried again elsewhere. The pod that comes is the run's.
+func (m *Machine) await(r *run, a *Answer) {
+	r.unclear = true
+	r.create.given = true
+	if a.Message != "" && !r.killed && r.abandoned.State == workload.RunNone {
+		m.progress(r, Verdict{Meaning: Meaning{State: workload.RunStarting}, Message: cut(a.Message + " (an earlier attempt to create the pod had no answer, and is waited for)")})
+	}
+	m.after(m.cfg.LateCreation, func() {
+		if m.runs[r.id] == r && r.unclear {
+			m.settle(r, a)
+		}
+	})
+}
+
+// settle ends a creation.
+func (m *Machine) settle(r *run, a *Answer) {
+	r.create, r.unclear = nil, false
 	switch {
 	case r.gone: // the watch has told the whole of its life
 		if r.phase == forgotten {
@@ -122,7 +147,7 @@ func (m *Machine) Answer(now int64, c *Call, a Answer, out *Output) {
 	case a.GivenUp && !r.known: // else the watch tells what became of it
 		m.vanish(r)
 	case a.Refused != "" && !r.known:
-		m.refused(r, &a)
+		m.refused(r, a)
 	case a.Pod != nil && !r.known: // as above: the watch was faster, and knows more
 		m.takePod(a.Pod)
 		if m.runs[r.id] == r {
@@ -136,6 +161,8 @@ func (m *Machine) Answer(now int64, c *Call, a Answer, out *Output) {
 // afterCreation ends a pod that nobody wants any more, now that there is one.
 func (m *Machine) afterCreation(r *run) {
 	switch {
+	case r.phase == live && r.abandoned.State == workload.RunLost && m.inContact(r.host):
+		m.returned(r)
 	case r.phase == live && r.abandoned.State == workload.RunLost:
 		m.conclude(r, r.abandoned)
 		m.remove(r, 0)
@@ -146,6 +173,29 @@ func (m *Machine) afterCreation(r *run) {
 	case r.phase == ended && r.known && !phaseOver(r.facts.Phase):
 		m.remove(r, 0)
 	}
+}
+
+// returned goes on with a run that was given up with its node while its pod was being created, and whose node is back: so its kubelet may have started it. Of its
+// end nobody was told. If the node was only out of contact, there is none; if it had left the cluster, the shard counts on that, and hears of it once the pod is gone.
+func (m *Machine) returned(r *run) {
+	switch {
+	case r.abandoned.Reason == workload.ReasonHostUnreachable && r.killed:
+		r.abandoned = Verdict{}
+		m.remove(r, r.grace)
+	case r.abandoned.Reason == workload.ReasonHostUnreachable:
+		r.abandoned = Verdict{}
+	case r.killed:
+		m.remove(r, r.grace)
+	default:
+		m.takeAway(r)
+	}
+	m.review(r)
+}
+
+// inContact reports whether a node is there and speaks.
+func (m *Machine) inContact(host string) bool {
+	n := m.nodes[host]
+	return n != nil && n.known && n.lostAt == 0
 }
 
 func (m *Machine) refused(r *run, a *Answer) {
@@ -166,11 +216,20 @@ func (m *Machine) refused(r *run, a *Answer) {
 	m.conclude(r, Verdict{Meaning: meaning, Message: cut(a.Message)})
 }
 
-// deleted takes in what became of a deletion. That the pod is gone the watch tells, with the last that was known of it.
+// deleted takes in what became of a deletion. That the pod is gone the watch tells, with the last that was known of it. One that is refused is tried again:
+// rights may come back. A pod that its kubelet was never told to end is not taken away from it.
 func (m *Machine) deleted(r *run, c *Call, a *Answer) {
-	if a.Refused != "" && r.phase < ended && c.Grace > 0 {
-		r.grace = 0 // the next kill is sent, whatever its grace
+	if a.Refused == "" {
+		return
 	}
+	if r.killed && r.phase == live {
+		m.progress(r, Verdict{Meaning: Meaning{State: workload.RunKilling}, Message: cut("its pod cannot be deleted: " + a.Message)})
+	}
+	m.after(m.cfg.KillMargin, func() {
+		if m.runs[r.id] == r && r.known && (r.phase == forgotten || r.phase == live && r.grace == c.Grace) {
+			m.remove(r, c.Grace)
+		}
+	})
 }
 
 // takeOwn takes in a pod of a run. False: it is a copy of one, in another namespace, which is nobody's run.
@@ -198,6 +257,9 @@ func (m *Machine) takeOwn(p *Pod) bool {
 		r.phase = live
 	}
 	m.review(r)
+	if r.unclear { // here it is
+		m.settle(r, &Answer{})
+	}
 	return true
 }
 
@@ -262,8 +324,14 @@ func (m *Machine) abandon(r *run, v Verdict) {
 	if r.killed || r.abandoned.State != workload.RunNone {
 		return
 	}
-	r.abandoned, r.grace = v, 1
+	r.abandoned = v
 	m.progress(r, Verdict{Meaning: Meaning{State: workload.RunStarting}, Message: v.Message, At: v.At})
+	m.takeAway(r)
+}
+
+// takeAway removes the pod of a run that was abandoned, with the time that its kubelet needs.
+func (m *Machine) takeAway(r *run) {
+	r.grace = 1
 	m.remove(r, r.grace)
 	m.after(time.Second+m.cfg.KillMargin, func() { m.force(r, 1) })
 }
@@ -497,7 +565,7 @@ func (m *Machine) force(r *run, seconds int64) {
 		m.after(left, func() { m.force(r, seconds) })
 		return
 	}
-	if n := m.nodes[r.host]; n != nil && n.known && n.lostAt == 0 {
+	if m.inContact(r.host) {
 		m.remove(r, 0)
 	}
 	m.after(m.cfg.KillMargin, func() { m.force(r, seconds) })
