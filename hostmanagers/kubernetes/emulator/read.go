@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/emulator/cluster"
@@ -55,6 +56,63 @@ func unknownField(r *cluster.Resource, name string) string {
 		return "field label not supported: " + name
 	}
 	return fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", name)
+}
+
+// checkList finds options of a list or a watch that do not go together.
+func (r *request) checkList() error {
+	check := r.checkMatch
+	if r.watches() {
+		check = r.checkStart
+	}
+	if errs := check(field.NewPath("resourceVersionMatch"), metav1.ResourceVersionMatch(r.query.Get("resourceVersionMatch"))); len(errs) > 0 {
+		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	return nil
+}
+
+const onePage = "resourceVersionMatch is forbidden when continue is provided"
+
+// checkMatch is checkList for a list.
+func (r *request) checkMatch(path *field.Path, match metav1.ResourceVersionMatch) (errs field.ErrorList) {
+	version := r.query.Get("resourceVersion")
+	if match != "" {
+		if version == "" {
+			errs = append(errs, field.Forbidden(path, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+		}
+		if r.query.Get("continue") != "" {
+			errs = append(errs, field.Forbidden(path, onePage))
+		}
+		if match != metav1.ResourceVersionMatchExact && match != metav1.ResourceVersionMatchNotOlderThan {
+			errs = append(errs, field.NotSupported(path, match, []metav1.ResourceVersionMatch{metav1.ResourceVersionMatchExact, metav1.ResourceVersionMatchNotOlderThan, ""}))
+		}
+		if match == metav1.ResourceVersionMatchExact && version == "0" {
+			errs = append(errs, field.Forbidden(path, `resourceVersionMatch "exact" is forbidden for resourceVersion "0"`))
+		}
+	}
+	if r.query.Has("sendInitialEvents") {
+		errs = append(errs, field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for list"))
+	}
+	return errs
+}
+
+// checkStart is checkList for a watch.
+func (r *request) checkStart(path *field.Path, match metav1.ResourceVersionMatch) (errs field.ErrorList) {
+	if r.query.Has("sendInitialEvents") {
+		if match != metav1.ResourceVersionMatchNotOlderThan {
+			errs = append(errs, field.Forbidden(path, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+		}
+	} else if match != "" {
+		errs = append(errs, field.Forbidden(path, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
+	}
+	if match != "" {
+		if match != metav1.ResourceVersionMatchNotOlderThan {
+			errs = append(errs, field.NotSupported(path, match, []metav1.ResourceVersionMatch{metav1.ResourceVersionMatchNotOlderThan}))
+		}
+		if r.query.Get("continue") != "" {
+			errs = append(errs, field.Forbidden(path, onePage))
+		}
+	}
+	return errs
 }
 
 func (s *selection) everything() bool { return s.labels.Empty() && s.fields.Empty() }
@@ -142,6 +200,9 @@ type page struct {
 
 // list answers with objects, in pages if there is a limit.
 func (e *Emulator) list(w http.ResponseWriter, r *request) error {
+	if err := r.checkList(); err != nil {
+		return err
+	}
 	s, err := r.selection()
 	if err != nil {
 		return err

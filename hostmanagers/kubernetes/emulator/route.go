@@ -110,8 +110,13 @@ func (r *request) writes(f wire.Form) bool {
 }
 
 func (r *request) watches() bool {
-	yes, _ := strconv.ParseBool(r.query.Get("watch")) // anything else is no
-	return yes && r.Method == http.MethodGet && r.name == ""
+	return r.flag("watch") && r.Method == http.MethodGet && r.name == ""
+}
+
+// flag reads an option that is given or not: anything but "false" and "0" is yes.
+func (r *request) flag(name string) bool {
+	value := r.query.Get(name)
+	return r.query.Has(name) && value != "0" && !strings.EqualFold(value, "false")
 }
 
 // parse takes a path apart. False: there is no such thing.

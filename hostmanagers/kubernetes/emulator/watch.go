@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,14 +40,17 @@ type watcher struct {
 
 // watch streams changes until one side has enough.
 func (e *Emulator) watch(w http.ResponseWriter, r *request) error {
+	if err := r.checkList(); err != nil {
+		return err
+	}
 	s, err := r.selection()
 	if err != nil {
 		return err
 	}
 	one := &watcher{emulator: e, request: r, selection: s, w: w}
-	one.bookmarks, _ = strconv.ParseBool(r.query.Get("allowWatchBookmarks")) // anything else is no
+	one.bookmarks = r.flag("allowWatchBookmarks")
 	if err := one.start(); err != nil {
-		if !apierrors.IsResourceExpired(err) {
+		if !apierrors.IsResourceExpired(err) && !apierrors.IsTimeout(err) {
 			return err
 		}
 		one.head()
@@ -63,39 +65,32 @@ func (e *Emulator) watch(w http.ResponseWriter, r *request) error {
 // start finds where a watch begins, and what it begins with.
 func (x *watcher) start() error {
 	q := x.request.query
-	sends, given := q.Get("sendInitialEvents"), q.Has("sendInitialEvents")
-	match := q.Get("resourceVersionMatch")
-	var errs field.ErrorList
-	switch {
-	case given && match != string(metav1.ResourceVersionMatchNotOlderThan):
-		errs = append(errs, field.Forbidden(field.NewPath("resourceVersionMatch"), "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
-	case !given && match != "":
-		errs = append(errs, field.Forbidden(field.NewPath("resourceVersionMatch"), "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
-	}
-	if len(errs) > 0 {
-		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
-	}
+	given := q.Has("sendInitialEvents")
 	version := q.Get("resourceVersion")
-	var err error
+	unsaid := version == "" || version == "0"
+	from, err := strconv.ParseInt(version, 10, 64)
+	if !unsaid && err != nil {
+		return badVersion(version)
+	}
+	whole := unsaid
+	if given {
+		whole = x.request.flag("sendInitialEvents")
+	}
 	x.emulator.Do(func(c *cluster.Cluster) {
-		whole := version == "" || version == "0"
-		if given {
-			whole = sends == "true"
-		}
-		if whole {
-			x.at, x.marked = c.Revision(), given && x.bookmarks
+		x.at, err = c.Revision(), nil
+		switch {
+		case whole && given:
+			if _, err = revisionOf(x.request, x.at); err != nil {
+				return
+			}
+			fallthrough
+		case whole:
+			x.marked = given && x.bookmarks
 			x.initial, err = c.List(x.request.resource, x.request.namespace, 0)
-			return
+		case !unsaid:
+			x.at = from
+			_, err = c.Changes(x.request.resource, x.at, 1)
 		}
-		if x.at, err = strconv.ParseInt(version, 10, 64); version != "" && version != "0" && err != nil {
-			err = badVersion(version)
-			return
-		}
-		if version == "" || version == "0" {
-			x.at, err = c.Revision(), nil
-			return
-		}
-		_, err = c.Changes(x.request.resource, x.at, 1)
 	})
 	return err
 }
@@ -178,7 +173,7 @@ func (x *watcher) take() (more bool, rung, cut <-chan struct{}, err error) {
 		x.at = c.Revision
 	}
 	if len(changes) < batch {
-		x.at = newest
+		x.at = max(x.at, newest) // it may have begun with a version that is yet to come
 	}
 	if len(changes) > 0 {
 		x.flush()
