@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -392,6 +393,7 @@ func clusterColumns(now time.Time) output.Columns[*pacelinev1.Cluster] {
 
 func (a *app) clusterUpdate() *cobra.Command {
 	f, mesos, kubernetes := &specFlags{}, &mesosFlags{}, &kubernetesFlags{}
+	var version uint64
 	ofMesos, ofKubernetes := mesos.set(), kubernetes.set()
 	cmd := &cobra.Command{
 		Use:   "update NAME",
@@ -424,7 +426,7 @@ with them, and runs go on meanwhile. The kind of a cluster stays: see 'paceline 
 				if err != nil {
 					return usage(cmd, err)
 				}
-				changed, err := call(cmd.Context(), c.Clusters.UpdateCluster, &pacelinev1.UpdateClusterRequest{Spec: spec, ExpectedVersion: former})
+				changed, err := call(cmd.Context(), c.Clusters.UpdateCluster, &pacelinev1.UpdateClusterRequest{Spec: spec, ExpectedVersion: cmp.Or(version, former)})
 				if err != nil {
 					return err
 				}
@@ -439,10 +441,13 @@ with them, and runs go on meanwhile. The kind of a cluster stays: see 'paceline 
 		},
 	}
 	f.add(cmd)
+	cmd.Flags().Uint64Var(&version, "expected-version", 0, clusterVersionHelp)
 	cmd.Flags().AddFlagSet(ofMesos)
 	cmd.Flags().AddFlagSet(ofKubernetes)
 	return cmd
 }
+
+const clusterVersionHelp = "act only if this is the cluster's version (0: whatever it is)"
 
 // foreign finds a setting that was given and is one of another kind of cluster.
 func foreign(cmd *cobra.Command, settings *pflag.FlagSet, c *pacelinev1.Cluster) error {
@@ -457,6 +462,7 @@ func foreign(cmd *cobra.Command, settings *pflag.FlagSet, c *pacelinev1.Cluster)
 
 func (a *app) clusterRemove() *cobra.Command {
 	var force bool
+	var version uint64
 	cmd := &cobra.Command{
 		Use:     "remove NAME",
 		Aliases: []string{"rm"},
@@ -472,7 +478,7 @@ their successors.`,
 		ValidArgsFunction: a.completeClusterArgs,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return a.withClusters(func(p *output.Printer, c *client.Client) error {
-				answer, err := call(cmd.Context(), c.Clusters.RemoveCluster, &pacelinev1.RemoveClusterRequest{Name: names[0], Force: force})
+				answer, err := call(cmd.Context(), c.Clusters.RemoveCluster, &pacelinev1.RemoveClusterRequest{Name: names[0], Force: force, ExpectedVersion: version})
 				if err != nil {
 					return err
 				}
@@ -492,6 +498,7 @@ their successors.`,
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "also if live runs are there")
+	cmd.Flags().Uint64Var(&version, "expected-version", 0, clusterVersionHelp)
 	return cmd
 }
 

@@ -27,15 +27,20 @@ func newPoolSpec() *pacelinev1.PoolSpec { return &pacelinev1.PoolSpec{} }
 
 func (a *app) poolApply() *cobra.Command {
 	var version uint64
+	var files []string
 	cmd := &cobra.Command{
-		Use:   "apply FILE...",
+		Use:   "apply [FILE...]",
 		Short: "Create pools, or change them to what YAML files say",
 		Long: `Create or change every pool of the files; - is standard input. Pools above go first, whatever their order in the files.
 Applying a file again changes nothing.`,
-		Example: `  paceline pool apply pools.yaml`,
-		Args:    args(cobra.MinimumNArgs(1)),
-		RunE: func(cmd *cobra.Command, files []string) error {
-			documents, err := readFiles(a, files, newPoolSpec)
+		Example: `  paceline pool apply pools.yaml
+  generate-pools | paceline pool apply -f -`,
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE: func(cmd *cobra.Command, more []string) error {
+			if len(files)+len(more) == 0 {
+				return usage(cmd, errors.New("there is nothing to apply: name a file of pools, or - for standard input"))
+			}
+			documents, err := readFiles(a, append(files, more...), newPoolSpec)
 			if err != nil {
 				return err
 			}
@@ -48,8 +53,14 @@ Applying a file again changes nothing.`,
 			return a.applyPools(cmd.Context(), documents, version)
 		},
 	}
+	poolFiles(cmd, &files)
 	cmd.Flags().Uint64Var(&version, "expected-version", 0, "act only if this is the pool's version (0: whatever it is)")
 	return cmd
+}
+
+// poolFiles lets files of pools be named by a flag, too.
+func poolFiles(cmd *cobra.Command, files *[]string) {
+	cmd.Flags().StringArrayVarP(files, "file", "f", nil, "a file of pools, as an argument names one; - is standard input")
 }
 
 func (a *app) applyPools(ctx context.Context, documents []jobfile.Document[*pacelinev1.PoolSpec], version uint64) error {

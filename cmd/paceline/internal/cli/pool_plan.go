@@ -67,7 +67,7 @@ demand of the moment, who would use more than that, and whose work would make ro
 (pools above first), moves, deletions.
 
 Exit code 0: nothing would change. 1: there are changes. 255: the plan could not be made.`,
-		Example: `  paceline pool plan -f pools.yaml
+		Example: `  paceline pool plan pools.yaml
   paceline pool plan --move /a/web=/b/web --delete /old`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, more []string) error {
@@ -85,7 +85,7 @@ Exit code 0: nothing would change. 1: there are changes. 255: the plan could not
 			return nil
 		},
 	}
-	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "a file of pools, as 'pool apply' reads; - is standard input")
+	poolFiles(cmd, &files)
 	cmd.Flags().StringArrayVar(&moves, "move", nil, "a move, as OLDPATH=NEWPATH")
 	cmd.Flags().StringArrayVar(&deletes, "delete", nil, "a pool to delete")
 	return cmd
