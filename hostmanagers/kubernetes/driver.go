@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,6 +44,7 @@ type Driver struct {
 	queue    []*mirror.Call
 	inFlight int
 	down     map[string]error // watches that have no contact, and why
+	whole    []string         // what is listed in one answer: see expire
 	failure  driver.Description
 	wakeAt   int64
 	unwake   func() bool
@@ -146,6 +148,9 @@ func (d *Driver) Describe() driver.Description {
 		namespace = rule
 	}
 	out.Details = map[string]string{"server": d.cfg.API.Host, "namespace": namespace, "owner": d.cfg.Pods.Owner}
+	if len(d.whole) > 0 {
+		out.Details["lists in one answer, as their pages expire"] = strings.Join(d.whole, ", ")
+	}
 	if len(d.down) == 0 {
 		stats := d.machine.Stats()
 		for name, n := range map[string]int{

@@ -1,7 +1,9 @@
 package kubernetes_test
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -201,6 +203,48 @@ func TestWatchesThatFail(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server whose lists expire before their last page is asked for everything at once, from the first list on, and that is told.
+func TestListsThatAlwaysExpire(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.start(nil)
+		w.launch(0, 10, nil)
+		w.pass(time.Second)
+		w.end()
+		w.takeCounts()
+		w.breaks(func(r *http.Request, kind string) emulator.Fault {
+			if kind == "LIST pods" && r.URL.Query().Get("continue") != "" {
+				return emulator.Fault{Code: http.StatusGone}
+			}
+			return emulator.Fault{}
+		})
+		inventory := w.start(func(c *kubernetes.Config) { c.Page = 4; c.Pods.Epoch = 2 })
+		if len(inventory.Runs) != 10 || len(inventory.Hosts) != 2 {
+			t.Errorf("the inventory has %d runs and %d hosts", len(inventory.Runs), len(inventory.Hosts))
+		}
+		if n := w.takeCounts()["LIST pods"]; n != 7 {
+			t.Errorf("there were %d lists of pods, and not three in two pages and one whole", n)
+		}
+		d := w.driver.Describe()
+		if d.Err != nil || !slices.Contains(slices.Collect(maps.Values(d.Details)), "pods") {
+			t.Errorf("it is described as %+v", d)
+		}
+		w.breaks(func(_ *http.Request, kind string) emulator.Fault { // not even that
+			if kind == "LIST pods" || kind == "WATCH pods" {
+				return emulator.Fault{Code: http.StatusGone}
+			}
+			return emulator.Fault{}
+		})
+		w.emulator.CutWatches()
+		w.pass(time.Minute)
+		if d := w.driver.Describe(); d.Err == nil {
+			t.Error("a server without any list is described as if it had one")
+		}
+		w.breaks(nil)
+		w.pass(time.Minute)
+		w.expect(9, workload.RunRunning, 0)
+	})
 }
 
 // A server that restarts keeps its objects; what ended while nobody looked is told afterwards, once.

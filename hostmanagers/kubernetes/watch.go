@@ -23,6 +23,10 @@ const (
 	watchSeconds = 600
 	// listTimeout bounds one answer to a list.
 	listTimeout = time.Minute
+	// maxExpired is how many lists in a row may have expired before their last page; then all is asked for in one answer.
+	maxExpired = 3
+	// wholeTimeout bounds an answer with everything.
+	wholeTimeout = 5 * time.Minute
 	// soon is how short a watch must have been to count as a failure.
 	soon = time.Second
 )
@@ -36,6 +40,9 @@ type view struct {
 	end   func()                                                                   // it is complete
 	watch func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 	event func(watch.Event)
+
+	expired int  // how many lists in a row have expired before their last page
+	whole   bool // that was too often: lists are asked for in one answer
 }
 
 func (d *Driver) watchNodes(ctx context.Context) {
@@ -157,10 +164,14 @@ func (d *Driver) follow(ctx context.Context, v *view) {
 			version, err = d.watch(ctx, v, version, &pause)
 		}
 		if err != nil && ctx.Err() == nil {
+			switch {
+			case !gone(err), version == "" && v.whole:
+				d.contact(v.name, err)
+			case version == "": // a list expired before its last page
+				d.expire(v, err)
+			}
 			if gone(err) {
 				version = ""
-			} else {
-				d.contact(v.name, err)
 			}
 			d.sleep(ctx, pause.next(err))
 		}
@@ -188,21 +199,46 @@ func gone(err error) bool { return apierrors.IsResourceExpired(err) || apierrors
 func (d *Driver) list(ctx context.Context, v *view) (string, error) {
 	v.begin()
 	o := metav1.ListOptions{Limit: int64(d.cfg.Page)}
+	if v.whole {
+		o.Limit = 0
+	}
 	for {
 		part, err := within(ctx, o, v.page)
 		if err != nil {
 			return "", err
 		}
 		if o.Continue = part.Continue; o.Continue == "" {
+			v.expired = 0
 			v.end()
 			return part.ResourceVersion, nil
 		}
 	}
 }
 
+// expire takes in that a list expired before its last page: the server forgets its history faster than the pages come. After some in a row everything is asked
+// for in one answer, of what the server has now; what a cache of it has may be older than what is known here, and runs would seem to be lost.
+func (d *Driver) expire(v *view, err error) {
+	v.expired++
+	v.whole = v.expired >= maxExpired
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if v.whole {
+		d.whole = append(d.whole, v.name)
+	}
+	if d.down[v.name] != nil {
+		d.down[v.name] = err
+		d.failure.Err, d.failure.ErrAt = fmt.Errorf("read a list before it expires: %w", err), d.cfg.Now()
+		d.failure.Attempts++
+	}
+}
+
 // within bounds the time of one answer to a list.
 func within(ctx context.Context, o metav1.ListOptions, page func(context.Context, metav1.ListOptions) (metav1.ListMeta, error)) (metav1.ListMeta, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	limit := listTimeout
+	if o.Limit == 0 {
+		limit = wholeTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return page(ctx, o)
 }
