@@ -30,35 +30,26 @@ func TestKubernetesCrashes(t *testing.T) {
 	tasks := int(number(t, kubernetesTasksVariable, defaultKubernetesTasks))
 	doubt := []string{"--fault-fail", "0.02", "--fault-lose-answer", "0.02"}
 	if tasks <= defaultKubernetesTasks {
-		storm(t, raid{begin: emulateKubernetes, tasks: tasks, life: time.Second, keeps: true, faults: append(doubt,
+		storm(t, raid{begin: raidKubernetes, tasks: tasks, life: time.Second, keeps: true, outage: true, faults: append(doubt,
 			"--fault-cut", "500ms", "--fault-forget", "1s", "--fault-outage", "1s", "--fault-outage-for", "200ms")})
 		return
 	}
 	slow := append(doubt, "--fault-cut", "3s", "--fault-forget", "5s", "--fault-outage", "7s", "--fault-outage-for", "2s", "--fault-refuse", "0.01", "--fault-delay", "50ms")
 	t.Run("connections", func(t *testing.T) {
 		t.Parallel()
-		storm(t, raid{begin: emulateKubernetes, tasks: tasks, life: 7 * time.Second, keeps: true, faults: slow})
+		storm(t, raid{begin: raidKubernetes, tasks: tasks, life: 7 * time.Second, keeps: true, outage: true, faults: slow})
 	})
 	t.Run("clusters", func(t *testing.T) {
 		t.Parallel()
-		storm(t, raid{begin: emulateKubernetes, tasks: tasks, life: 9 * time.Second, faults: append(slow[:len(slow):len(slow)],
+		storm(t, raid{begin: raidKubernetes, tasks: tasks, life: 9 * time.Second, outage: true, faults: append(slow[:len(slow):len(slow)],
 			"--fault-silence", "5s", "--fault-lose-node", "6s", "--fault-node-for", "10s", "--node-gone", "2s", "--fault-reject", "0.02", "--fault-meddle", "1s")}) // more often, and the last task would never come to its end
 	})
 }
 
-// kubernetes is an emulated Kubernetes cluster.
-type kubernetes struct{ *emulator }
-
-// emulateKubernetes starts one of 10 nodes, which ends with the test.
-func emulateKubernetes(c *cell, flags ...string) raided {
+// raidKubernetes begins one of 10 nodes, which ends with the test.
+func raidKubernetes(c *cell, faults ...string) raided {
 	c.t.Helper()
-	secrets := filepath.Join(c.data, "secrets")
-	if err := os.MkdirAll(secrets, 0o700); err != nil {
-		c.t.Fatal(err)
-	}
-	return &kubernetes{c.emulate(append([]string{
-		"kubernetes-emulator", "--listen", "127.0.0.1:0", "--nodes", "10", "--root", filepath.Join(c.dir, "nodes"), "--kubeconfig", filepath.Join(secrets, "east.yaml"),
-	}, flags...))}
+	return c.emulateKubernetes(10, faults...)
 }
 
 func (k *kubernetes) add() {
@@ -134,7 +125,7 @@ func TestRealKubernetesCrashes(t *testing.T) {
 	calm := func() { relieve(); <-suffered }
 	defer calm() // also when the test fails: the trouble ends before the plane does
 	kills := 0
-	for ; !c.endedWithin(t, "/default/raided", 12*time.Second+time.Duration(kills)*time.Second); kills++ {
+	for ; !c.endedWithin(t, "/default/raided", 5*time.Second+time.Duration(kills)*time.Second); kills++ {
 		c.kill()
 		c.start()
 		if time.Since(began) > maxMesosTime {
@@ -142,6 +133,9 @@ func TestRealKubernetesCrashes(t *testing.T) {
 		}
 	}
 	calm()
+	if kills == 0 || api.killed == 0 {
+		t.Errorf("%d servers and %d API servers were killed: the job was too short to show anything; give %s more tasks", kills, api.killed, kubernetesTasksVariable)
+	}
 	c.awaitJobs(pacelinev1.JobState_JOB_STATE_SUCCEEDED, "/default/raided")
 	if now := c.identity(); now != identity || now == "" {
 		t.Errorf("the cluster knew the cell as %q, and now as %q", identity, now)

@@ -1,16 +1,15 @@
 package e2e_test
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,8 +34,8 @@ task:
 func TestKubernetesCluster(t *testing.T) {
 	t.Parallel()
 	c := startCell(t, "--local-hosts", "0")
-	k := c.emulateKubernetes()
-	c.must("cluster", "add", "kubernetes", "east", "--kubeconfig", "east.yaml", "--default-image", "none", "--wait")
+	k := c.emulateKubernetes(2)
+	k.add()
 	owner := c.identity()
 	marks, gate := write(t, c.dir, "marks", ""), filepath.Join(c.dir, "gate")
 	c.must("job", "run", write(t, c.dir, "held.yaml", fmt.Sprintf(kubeJob, marks, gate)))
@@ -89,41 +88,23 @@ func TestKubernetesCluster(t *testing.T) {
 	c.stop()
 }
 
-// kube is an emulated Kubernetes cluster in a process of its own.
-type kube struct {
-	*cell
-	url string
-}
+// kubernetes is an emulated Kubernetes cluster.
+type kubernetes struct{ *emulator }
 
-// emulateKubernetes starts one of 2 nodes, which ends with the test. Its kubeconfig is east.yaml in the cell's secrets.
-func (c *cell) emulateKubernetes() *kube {
+// emulateKubernetes starts one, which ends with the test. Its kubeconfig is east.yaml in the cell's secrets.
+func (c *cell) emulateKubernetes(nodes int, flags ...string) *kubernetes {
 	c.t.Helper()
 	secrets := filepath.Join(c.data, "secrets")
 	if err := os.MkdirAll(secrets, 0o700); err != nil {
 		c.t.Fatal(err)
 	}
-	cmd := exec.Command(binary, "kubernetes-emulator", "--listen", "127.0.0.1:0", "--kubeconfig", filepath.Join(secrets, "east.yaml"), "--root", filepath.Join(c.dir, "nodes"))
-	cmd.Env, cmd.Dir, cmd.Stderr = c.env, c.dir, os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return &kube{cell: c, url: regexp.MustCompile(`http://[0-9.:]+`).FindString(line)}
+	return &kubernetes{c.emulate(append([]string{
+		"kubernetes-emulator", "--listen", "127.0.0.1:0", "--nodes", strconv.Itoa(nodes), "--root", filepath.Join(c.dir, "nodes"), "--kubeconfig", filepath.Join(secrets, "east.yaml"),
+	}, flags...))}
 }
 
 // call makes a request of the API and returns the answer.
-func (k *kube) call(method, path, body string) []byte {
+func (k *kubernetes) call(method, path, body string) []byte {
 	k.t.Helper()
 	request, err := http.NewRequestWithContext(k.t.Context(), method, k.url+path, strings.NewReader(body))
 	if err != nil {
@@ -146,7 +127,7 @@ func (k *kube) call(method, path, body string) []byte {
 }
 
 // pods names the pods of an owner; "": of all.
-func (k *kube) pods(owner string) (names []string) {
+func (k *kubernetes) pods(owner string) (names []string) {
 	k.t.Helper()
 	path := "/api/v1/pods"
 	if owner != "" {
@@ -169,7 +150,7 @@ func (k *kube) pods(owner string) (names []string) {
 }
 
 // wantHost waits until the cell says this of a node.
-func (k *kube) wantHost(name string, says ...string) {
+func (k *kubernetes) wantHost(name string, says ...string) {
 	k.t.Helper()
 	k.await("node "+name+" says why it takes nothing", func() error {
 		shown := k.must("host", "get", "east/"+name)

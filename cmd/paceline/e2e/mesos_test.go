@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -36,16 +37,18 @@ type raid struct {
 	life   time.Duration // of the first servers; later ones live longer, or a slow machine would never get anywhere
 	faults []string      // of the emulated cluster
 	keeps  bool          // the cluster loses nothing, so that nothing may be started twice
+	outage bool          // its server goes away now and then, which must have been seen
 }
 
 // raided is a cluster, called east, in a process of its own.
 type raided interface {
 	add()                 // it to its cell
 	wantIdle(name string) // nothing of the cell that it knows by a name is left there
+	awaitOutage()         // it is away
 	stop()
 }
 
-// The tasks of the test leave marks of their starts and ends in one file, each a single write at its end.
+// The tasks of the test leave marks of their starts and ends in one file, each a single write at its end. Between the two they wait for a gate to open.
 const raidedJob = `name: raided
 batch: {max_retries: 1000}
 instances: %d
@@ -53,12 +56,13 @@ placement: {clusters: [east]}
 backoff: {initial_delay: 0.1s, max_delay: 0.2s}
 task:
   resources: {cpu_milli: 1000, memory_mib: 16}
-  env: {MARKS: %q}
+  env: {MARKS: %q, GATE: %q}
   command:
     - sh
     - -c
     - |
       echo "start $PACELINE_INSTANCE $PACELINE_RUN_ID" >>"$MARKS"
+      : <"$GATE"
       sleep 0.$((PACELINE_INSTANCE %% 7))
       echo "end $PACELINE_INSTANCE $PACELINE_RUN_ID" >>"$MARKS"
   kill_grace: 1s
@@ -94,8 +98,29 @@ func storm(t *testing.T, r raid) {
 	framework := c.identity()
 	books := c.follow()
 	marks := write(t, c.dir, "marks", "")
-	c.must("job", "run", write(t, c.dir, "raided.yaml", fmt.Sprintf(raidedJob, r.tasks, marks)))
-	kills := 0
+	gate := filepath.Join(c.dir, "gate") // a pipe: who reads waits until somebody writes
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.must("job", "run", write(t, c.dir, "raided.yaml", fmt.Sprintf(raidedJob, r.tasks, marks, gate)))
+	c.await("the first task starts", func() error {
+		if raw, err := os.ReadFile(marks); err != nil || len(raw) == 0 {
+			return fmt.Errorf("there are %d bytes of marks: %w", len(raw), err)
+		}
+		return nil
+	})
+	// The job cannot end before a server was killed over it, however fast this machine is.
+	c.kill()
+	c.start()
+	if r.outage {
+		east.awaitOutage()
+	}
+	open, err := os.OpenFile(gate, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	kills := 1
 	for ; !c.endedWithin(t, "/default/raided", r.life*time.Duration(1+kills/10)); kills++ {
 		c.kill()
 		c.start()
@@ -234,6 +259,23 @@ func (m *emulator) stop() {
 	if err := errors.Join(m.process.Process.Signal(syscall.SIGTERM), m.process.Wait()); err != nil {
 		m.t.Errorf("the emulator ended badly: %v", err)
 	}
+}
+
+// awaitOutage waits until nobody answers: whoever connects is cut off, and not waited for.
+func (m *emulator) awaitOutage() {
+	m.t.Helper()
+	m.await("the cluster's server is away", func() error {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(m.url, "http://"))
+		if err != nil {
+			return nil
+		}
+		defer conn.Close()
+		_ = conn.SetReadDeadline(time.Now().Add(pause)) // a deadline that is not kept is found out by the read
+		if _, err = conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			return errors.New("it waits for a request")
+		}
+		return nil
+	})
 }
 
 // wantIdle waits until the master knows of one framework, of no task, and of nothing that is used or offered: offers that nobody needs are given back.
