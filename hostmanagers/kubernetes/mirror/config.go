@@ -40,7 +40,7 @@ type Config struct {
 
 	// StartGrace is how long what keeps a container from starting may mend itself, such as an image that cannot be pulled. Default: 2 min.
 	StartGrace time.Duration
-	// UnreachableGrace is how long a run on a node that is out of contact is waited for; then it is lost. Default: 1 min.
+	// UnreachableGrace is how long a run on a node that is out of contact is waited for, while the API server is in contact; then it is lost. Default: 1 min.
 	UnreachableGrace time.Duration
 	// LateCreation is how long after its client has given up on it a request to create a pod may still have its effect. As long the pod of its name stays
 	// where it is, so that there is no second one. Default: 1 min, which is how long an API server keeps a request.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -201,11 +202,17 @@ func (m *Machine) GPU(node string) string {
 	return ""
 }
 
-// Connected takes in that the API server is in contact. The inventory is told once nodes and pods are known.
+// Connected takes in that the API server is in contact. The inventory is told once nodes and pods are known. Nodes that were out of contact may have come back unheard:
+// they have their grace anew.
 func (m *Machine) Connected(now int64, out *Output) {
 	m.begin(now, out)
 	defer m.end()
 	m.contact = true
+	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
+		if n := m.nodes[name]; n.lostAt != 0 {
+			m.waitFor(n)
+		}
+	}
 }
 
 // Lost takes in that there is no contact any more. What was known stays: the watches go on from there, or everything is listed anew.
@@ -266,9 +273,7 @@ func (m *Machine) takeNode(record *Node) {
 	m.touch(n)
 	switch {
 	case !n.Contact && n.lostAt == 0:
-		n.lostAt = m.now
-		since := m.now
-		m.after(m.cfg.UnreachableGrace, func() { m.giveUp(n, since) })
+		m.waitFor(n)
 	case n.Contact:
 		n.lostAt = 0
 	}
@@ -277,9 +282,16 @@ func (m *Machine) takeNode(record *Node) {
 	}
 }
 
-// giveUp ends the runs of a node that stayed out of contact.
+// waitFor gives a node that is out of contact its grace, from now on.
+func (m *Machine) waitFor(n *node) {
+	n.lostAt = m.now
+	since := m.now
+	m.after(m.cfg.UnreachableGrace, func() { m.giveUp(n, since) })
+}
+
+// giveUp ends the runs of a node that stayed out of contact. Without contact to the API server nobody knows whether it did.
 func (m *Machine) giveUp(n *node, since int64) {
-	if m.nodes[n.Name] != n || n.lostAt != since {
+	if m.nodes[n.Name] != n || n.lostAt != since || !m.contact {
 		return
 	}
 	for _, r := range runsOf(n) {

@@ -314,6 +314,26 @@ func TestANodeOutOfContact(t *testing.T) {
 	}
 }
 
+// While the API server is out of contact, too, nobody knows whether the node has come back: the grace counts anew from when it answers.
+func TestANodeAndTheAPIServerOutOfContact(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.changed(w.started(1))
+	away := aNode("a")
+	away.Status.Conditions[0].Status = corev1.ConditionUnknown
+	w.node(away)
+	w.pass(mirrorConfig.UnreachableGrace / 2)
+	w.do(func(now int64) { w.m.Lost(now, errTest, &w.out) })
+	w.pass(2 * mirrorConfig.UnreachableGrace)
+	w.do(func(now int64) { w.m.Connected(now, &w.out) })
+	w.expect(1, workload.RunUnreachable, workload.ReasonHostUnreachable)
+	w.pass(mirrorConfig.UnreachableGrace - time.Second)
+	w.expect(1, workload.RunUnreachable, workload.ReasonHostUnreachable)
+	w.none()
+	w.pass(time.Second)
+	w.expect(1, workload.RunLost, workload.ReasonHostUnreachable)
+}
+
 // A node that goes takes its runs; a launch there finds none.
 func TestANodeThatGoes(t *testing.T) {
 	t.Parallel()
