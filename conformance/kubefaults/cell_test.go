@@ -73,7 +73,10 @@ type testament struct {
 }
 
 // ending is the record of a run.
-type ending struct{ Run, State, Reason string }
+type ending struct {
+	Run, State, Reason string
+	Placed, Ended      time.Time
+}
 
 // The jobs of a cell: one of tasks, and a service for each life.
 var theJob = workload.JobID{1}
@@ -284,7 +287,8 @@ func (c *cell) testify() (*testament, error) {
 func (c *cell) tell(t *testament, job workload.JobID, instance uint32) error {
 	runs, err := c.Runs(job, instance)
 	for i := range runs {
-		t.Runs = append(t.Runs, ending{runs[i].ID.String(), runs[i].State.String(), runs[i].Reason.String()})
+		r := &runs[i]
+		t.Runs = append(t.Runs, ending{r.ID.String(), r.State.String(), r.Reason.String(), time.Unix(0, r.Placed), time.Unix(0, r.Ended)})
 	}
 	return err
 }

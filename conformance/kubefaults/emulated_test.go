@@ -3,8 +3,6 @@ package kubefaults_test
 import (
 	"math/rand/v2"
 	"net"
-	"net/http"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,13 +70,13 @@ func TestEmulated(t *testing.T) {
 	}
 }
 
+const outage = "outage"
+
 // emulated is an emulated cluster in trouble.
 type emulated struct {
-	*hardship
+	weather
 	trouble  troubles
 	emulator *emulator.Emulator
-	storm    atomic.Bool
-	slow     atomic.Bool
 	nodes    []string
 
 	// The emulator's, under its lock.
@@ -88,7 +86,7 @@ type emulated struct {
 
 func newEmulated(t *testing.T, trouble troubles) *emulated {
 	t.Helper()
-	e := &emulated{hardship: newHardship(t, trouble.kill), trouble: trouble, tries: map[instance]int{}, seen: 1}
+	e := &emulated{weather: weather{hardship: newHardship(t, trouble.kill, outage), slowFor: trouble.slowFor}, trouble: trouble, tries: map[instance]int{}, seen: 1}
 	capacity, err := cluster.Quantities(map[string]string{"cpu": "8", "memory": "16Gi", "pods": "110"})
 	if err != nil {
 		t.Fatal(err)
@@ -106,6 +104,7 @@ func newEmulated(t *testing.T, trouble troubles) *emulated {
 		t.Fatal(err)
 	}
 	e.orders.Kubeconfig = e.file("kubeconfig", emulator.Kubeconfig(l.Addr().String()))
+	e.witness.grace = trouble.unreachable
 	e.orders.Start, e.orders.Unreachable, e.orders.Kill, e.orders.LongestWait = second, trouble.unreachable, second, 500*time.Millisecond
 	served := make(chan error, 1)
 	go func() { served <- e.emulator.Serve(l) }()
@@ -148,44 +147,11 @@ func (e *emulated) reject(*corev1.Pod) (reason, message string) {
 	return "", ""
 }
 
-// fault is what goes wrong with a request.
-func (e *emulated) fault(r *http.Request) emulator.Fault {
-	if e.suffering.Err() != nil {
-		return emulator.Fault{}
-	}
-	var f emulator.Fault
-	if e.slow.Load() {
-		f.Delay = time.Duration(rand.Int64N(int64(e.trouble.slowFor)))
-	}
-	watches := r.URL.Query().Get("watch") != ""
-	switch draw := rand.Float64(); {
-	case e.storm.Load() && draw < 0.9:
-		e.strike("429")
-		f.Code, f.RetryAfter = http.StatusTooManyRequests, 1
-	case draw < 0.01 && !watches:
-		e.strike("done, and not said")
-		f.Late, f.Drop = true, true
-	case draw < 0.02 && !watches:
-		e.strike("done, and denied")
-		f.Late, f.Code = true, http.StatusGatewayTimeout
-	case draw < 0.03:
-		f.Drop = true
-	case draw < 0.04:
-		f.Code = http.StatusInternalServerError
-	case draw < 0.05:
-		f.Code = http.StatusServiceUnavailable
-	case draw < 0.10 && (watches || r.URL.Query().Get("continue") != ""):
-		e.strike("410")
-		f.Code = http.StatusGone
-	}
-	return f
-}
-
 // suffer begins the trouble.
 func (e *emulated) suffer() {
 	o := &e.trouble
 	e.work.Go(e.look)
-	e.every(o.outage, "outage", func() {
+	e.every(o.outage, outage, func() {
 		e.emulator.SetDown(true)
 		e.wait(o.outageFor)
 		e.emulator.SetDown(false)
@@ -198,17 +164,12 @@ func (e *emulated) suffer() {
 		})
 		e.emulator.CutWatches()
 	})
-	during := func(flag *atomic.Bool, d time.Duration) func() {
-		return func() {
-			flag.Store(true)
-			e.wait(d)
-			flag.Store(false)
-		}
-	}
-	e.every(o.storm, "storm", during(&e.storm, o.stormFor))
-	e.every(o.slow, "slow", during(&e.slow, o.slowFor))
+	e.change(o)
 	e.every(o.silence, "silence", func() {
-		name, _ := some(e.nodes)
+		name, back, ok := e.takeAway(e.nodes)
+		if !ok {
+			return
+		}
 		d := o.silenceFor
 		if rand.IntN(3) == 0 {
 			d = o.flapFor
@@ -216,7 +177,11 @@ func (e *emulated) suffer() {
 		e.emulator.Do(func(c *cluster.Cluster) { c.SetNode(name, false) })
 		e.work.Go(func() {
 			e.wait(d)
-			e.emulator.Do(func(c *cluster.Cluster) { c.SetNode(name, true) })
+			e.emulator.Do(func(c *cluster.Cluster) {
+				c.SetNode(name, true)
+				e.read(c)
+			})
+			back()
 		})
 	})
 	e.every(o.vanish, "vanished", e.vanish)
@@ -275,11 +240,15 @@ func (e *emulated) settle() {
 
 // vanish takes a node away for a while. It comes back as another one of its name.
 func (e *emulated) vanish() {
-	name, _ := some(e.nodes)
+	name, back, ok := e.takeAway(e.nodes)
+	if !ok {
+		return
+	}
 	e.emulator.Do(func(c *cluster.Cluster) { c.LoseNode(name) })
 	e.work.Go(func() {
 		e.wait(e.trouble.vanishFor)
 		e.emulator.Do(func(c *cluster.Cluster) { c.ReturnNode(name) })
+		back()
 	})
 }
 

@@ -8,12 +8,18 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/emulator"
 )
 
 var tasks = flag.Int("tasks", 40, "`number` of tasks")
@@ -35,18 +41,21 @@ type hardship struct {
 	witness *witness
 	orders  orders
 	kill    time.Duration // the life of the first cells; later ones live longer, or a slow machine would never get anywhere
-	kills   int
+	must    string        // the trouble without which, and without a kill, a run has shown nothing
 
 	suffering context.Context
 	relieve   context.CancelFunc
 	work      sync.WaitGroup
 	mu        sync.Mutex
+	kills     int
+	creations int            // requests for a pod, before that
 	struck    map[string]int // how often what was done
+	away      map[string]bool
 }
 
-func newHardship(t *testing.T, kill time.Duration) *hardship {
+func newHardship(t *testing.T, kill time.Duration, must string) *hardship {
 	t.Helper()
-	h := &hardship{T: t, witness: newWitness(), kill: kill, struck: map[string]int{}}
+	h := &hardship{T: t, witness: newWitness(), kill: kill, must: must, struck: map[string]int{}, away: map[string]bool{}}
 	h.orders = orders{Dir: t.TempDir(), Tasks: uint32(*tasks)} //nolint:gosec // not so many
 	h.suffering, h.relieve = context.WithCancel(t.Context())
 	t.Cleanup(h.work.Wait)
@@ -58,6 +67,20 @@ func (h *hardship) strike(what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.struck[what]++
+}
+
+// tooEarly says whether a request would have the work done before the cell was killed and the trouble has come that there must be.
+func (h *hardship) tooEarly(r *http.Request) bool {
+	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.kills > 0 && h.struck[h.must] > 0 {
+		return false
+	}
+	h.creations++
+	return h.creations > *tasks/2
 }
 
 // every does something again and again, until the trouble ends. A period of 0 is never.
@@ -80,12 +103,83 @@ func (h *hardship) every(period time.Duration, what string, do func()) {
 	})
 }
 
+// takeAway picks one of the nodes that are well, and counts it among those that are not until back is called.
+func (h *hardship) takeAway(nodes []string) (name string, back func(), ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	name, ok = some(slices.DeleteFunc(slices.Clone(nodes), func(name string) bool { return h.away[name] }))
+	if ok {
+		h.away[name] = true
+	}
+	return name, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.away, name)
+	}, ok
+}
+
 // wait lets trouble last, or ends with all of it.
 func (h *hardship) wait(d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-h.suffering.Done():
 	}
+}
+
+// weather is what goes wrong with requests.
+type weather struct {
+	*hardship
+	slowFor     time.Duration // a request, at most
+	storm, slow atomic.Bool
+}
+
+// change has storms and slow times come and go.
+func (w *weather) change(o *troubles) {
+	during := func(flag *atomic.Bool, d time.Duration) func() {
+		return func() {
+			flag.Store(true)
+			w.wait(d)
+			flag.Store(false)
+		}
+	}
+	w.every(o.storm, "storm", during(&w.storm, o.stormFor))
+	w.every(o.slow, "slow", during(&w.slow, o.slowFor))
+}
+
+// fault is what goes wrong with a request.
+func (w *weather) fault(r *http.Request) emulator.Fault {
+	if w.suffering.Err() != nil {
+		return emulator.Fault{}
+	}
+	if w.tooEarly(r) {
+		return emulator.Fault{Code: http.StatusServiceUnavailable}
+	}
+	var f emulator.Fault
+	if w.slow.Load() {
+		f.Delay = time.Duration(rand.Int64N(int64(w.slowFor)))
+	}
+	watches := isWatch(r)
+	switch draw := rand.Float64(); {
+	case w.storm.Load() && draw < 0.9:
+		w.strike("429")
+		f.Code, f.RetryAfter = http.StatusTooManyRequests, 1
+	case draw < 0.01 && !watches:
+		w.strike("done, and not said")
+		f.Late, f.Drop = true, true
+	case draw < 0.02 && !watches:
+		w.strike("done, and denied")
+		f.Late, f.Code = true, http.StatusGatewayTimeout
+	case draw < 0.03:
+		f.Drop = true
+	case draw < 0.04:
+		f.Code = http.StatusInternalServerError
+	case draw < 0.05:
+		f.Code = http.StatusServiceUnavailable
+	case draw < 0.10 && (watches || r.URL.Query().Get("continue") != ""):
+		w.strike("410")
+		f.Code = http.StatusGone
+	}
+	return f
 }
 
 // run lets cells do the work, and returns what the last one says.
@@ -95,14 +189,19 @@ func (h *hardship) run() *testament {
 	defer cancel()
 	for {
 		h.orders.Life++
-		said := h.life(ctx, h.kill<<min(h.kills/2, 6))
+		h.mu.Lock()
+		kills := h.kills
+		h.mu.Unlock()
+		said := h.life(ctx, h.kill<<min(kills/2, 6))
 		if ctx.Err() != nil {
 			h.Fatal("the work does not end")
 		}
 		if said != nil {
 			return said
 		}
+		h.mu.Lock()
 		h.kills++
+		h.mu.Unlock()
 	}
 }
 
@@ -168,6 +267,9 @@ func (h *hardship) report(said *testament, began time.Time) {
 	v := h.witness.judge(h.T, said, *tasks)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.kills == 0 || h.struck[h.must] == 0 {
+		h.Errorf("the cell was killed %d times, and there was trouble %v: that shows nothing", h.kills, h.struck)
+	}
 	h.Logf("%d tasks in %v, the cell was killed %d times; %d pods, %d instances had more than one, %d runs never had a pod; ends %v; trouble %v",
 		*tasks, time.Since(began).Round(time.Second), h.kills, v.pods, v.again, v.podless, v.ends, h.struck)
 }

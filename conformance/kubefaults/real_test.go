@@ -36,8 +36,8 @@ var onReal = flag.Bool("real", false, "run TestReal on a control plane of its ow
 // managed is the annotation of nodes whose kubelets kwok plays.
 const managed = "kwok.x-k8s.io/node"
 
-// TestReal is TestEmulated on a real API server with etcd and kwok: the API server is killed, etcd is held up, nodes fall silent and are deleted, and pods are rejected,
-// evicted and deleted by others, while cells are killed.
+// TestReal is TestEmulated on a real API server with etcd and kwok: the API server is killed, etcd is held up, watches are cut and requests refused, held up and not answered,
+// nodes fall silent and are deleted, and pods are rejected, evicted and deleted by others, while cells are killed.
 func TestReal(t *testing.T) {
 	t.Parallel()
 	if !*onReal {
@@ -54,17 +54,26 @@ func TestReal(t *testing.T) {
 	r.report(said, began)
 }
 
-// tried is a real control plane in trouble.
+const apiServerKilled = "API server killed"
+
+// realTrouble is at a pace that a real control plane keeps up with.
+var realTrouble = troubles{
+	kill: 10 * second, outage: 10 * second, cut: 3 * second, storm: 8 * second, stormFor: 2 * second, slow: 6 * second, slowFor: second,
+	silence: 6 * second, silenceFor: 12 * second, unreachable: 4 * second, vanish: 7 * second, vanishFor: 3 * second, meddle: 300 * time.Millisecond,
+}
+
+// tried is a real control plane in trouble. The cell sees it through a proxy, everybody else as it is.
 type tried struct {
-	*hardship
+	weather
 	plane *controlplane.Plane
+	proxy *proxy
 	api   *typed.CoreV1Client
 	nodes []string
 }
 
 func newReal(t *testing.T) *tried {
 	t.Helper()
-	r := &tried{hardship: newHardship(t, 15*second)}
+	r := &tried{weather: weather{hardship: newHardship(t, realTrouble.kill, apiServerKilled), slowFor: realTrouble.slowFor}}
 	plane, err := controlplane.Start(t.Context(), controlplane.Config{Kwok: true, Log: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
@@ -77,9 +86,10 @@ func newReal(t *testing.T) *tried {
 	})
 	t.Cleanup(r.work.Wait)
 	t.Cleanup(r.relieve)
-	r.orders.Kubeconfig = plane.Kubeconfig()
+	r.proxy, r.orders.Kubeconfig = startProxy(t, plane, r.fault)
 	r.orders.Patch = `{"metadata": {"annotations": {"test.run-for": "2s"}}}`
-	r.orders.Start, r.orders.Unreachable, r.orders.Kill, r.orders.LongestWait = 10*second, 4*second, 5*second, 2*second
+	r.witness.grace = realTrouble.unreachable
+	r.orders.Start, r.orders.Unreachable, r.orders.Kill, r.orders.LongestWait = 10*second, realTrouble.unreachable, 5*second, 2*second
 	api, err := kubernetes.Connect(plane.Kubeconfig(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +157,10 @@ func (r *tried) suffer() {
 	ctx, cancel := context.WithCancel(r.Context())
 	r.watch(ctx)
 	r.Cleanup(cancel)
-	r.every(10*second, "API server killed", func() {
+	o := &realTrouble
+	r.change(o)
+	r.every(o.cut, "cut", r.proxy.cutWatches)
+	r.every(o.outage, apiServerKilled, func() {
 		if err := r.plane.KillAPIServer(); err != nil {
 			r.Error(err)
 		}
@@ -165,23 +178,41 @@ func (r *tried) suffer() {
 			r.Error(err)
 		}
 	})
-	r.every(7*second, "a node deleted", func() {
-		name, _ := some(r.nodes)
-		_ = r.insist(func(ctx context.Context) error { return r.api.Nodes().Delete(ctx, name, metav1.DeleteOptions{}) }) // or it was gone
-		r.work.Go(func() {
-			r.wait(3 * second)
-			if err := r.addNode(name); err != nil {
-				r.Errorf("bring back node %s: %v", name, err)
-			}
-		})
+	r.every(o.vanish, "a node deleted", r.vanish)
+	r.every(o.silence, "a node silent", r.silence)
+	r.every(o.meddle, "meddled", r.meddle)
+}
+
+// vanish deletes a node. After a while another one of its name comes.
+func (r *tried) vanish() {
+	name, back, ok := r.takeAway(r.nodes)
+	if !ok {
+		return
+	}
+	if err := r.insist(func(ctx context.Context) error {
+		err := r.api.Nodes().Delete(ctx, name, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) { // the answer of an attempt was lost
+			return nil
+		}
+		return err
+	}); err != nil {
+		r.Errorf("delete node %s: %v", name, err)
+	}
+	r.work.Go(func() {
+		defer back()
+		r.wait(realTrouble.vanishFor)
+		if err := r.addNode(name); err != nil {
+			r.Errorf("bring back node %s: %v", name, err)
+		}
 	})
-	r.every(6*second, "a node silent", r.silence)
-	r.every(300*time.Millisecond, "meddled", r.meddle)
 }
 
 // silence takes a node from its kubelet for a while, and says what its controller would say.
 func (r *tried) silence() {
-	name, _ := some(r.nodes)
+	name, back, ok := r.takeAway(r.nodes)
+	if !ok {
+		return
+	}
 	release := fmt.Appendf(nil, `{"metadata": {"annotations": {%q: null}}}`, managed)
 	unknown := []byte(`{"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}]}}`)
 	patch := func(body []byte, part ...string) func(context.Context) error {
@@ -190,11 +221,10 @@ func (r *tried) silence() {
 			return err
 		}
 	}
-	if !r.try("released", patch(release)) || !r.try("silenced", patch(unknown, "status")) {
-		return
-	}
+	_ = r.try("released", patch(release)) && r.try("silenced", patch(unknown, "status")) // what was not answered may be done
 	r.work.Go(func() {
-		r.wait(8 * second)
+		defer back()
+		r.wait(realTrouble.silenceFor)
 		_ = r.insist(func(ctx context.Context) error {
 			err := patch(fmt.Appendf(nil, `{"metadata": {"annotations": {%q: "fake"}}}`, managed))(ctx)
 			if apierrors.IsNotFound(err) { // it was deleted meanwhile

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -16,8 +17,13 @@ import (
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/mirror"
 )
 
-// witness keeps books of all pods and nodes, by what the API server says and nobody else. Times are resource versions.
+// lag bounds how much later than the witness a cell hears of something, or the other way round, while everything is slow.
+const lag = 15 * time.Second
+
+// witness keeps books of all pods and nodes, by what the API server says and nobody else. Times are resource versions, except where they are called otherwise.
 type witness struct {
+	grace time.Duration // of the cell, for runs on nodes out of contact
+
 	mu      sync.Mutex
 	pods    map[string]*life // by uid
 	nodes   map[string][]span
@@ -41,7 +47,11 @@ type life struct {
 }
 
 // span is a time in which a node was out of contact or not there. to is 0 while it lasts.
-type span struct{ from, to int64 }
+type span struct {
+	from, to       int64
+	began, ended   time.Time // by this machine's clock
+	silent, absent bool      // what it was, at some time in it
+}
 
 func newWitness() *witness {
 	return &witness{pods: map[string]*life{}, nodes: map[string][]span{}, touched: map[string]string{}}
@@ -57,7 +67,7 @@ func (w *witness) touch(uid, what string) {
 func (w *witness) node(n *corev1.Node, version int64, gone bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	down := gone
+	down, now := gone, time.Now()
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
 			down = true
@@ -67,9 +77,13 @@ func (w *witness) node(n *corev1.Node, version int64, gone bool) {
 	last := len(spans) - 1
 	switch lasts := last >= 0 && spans[last].to == 0; {
 	case down && !lasts:
-		spans = append(spans, span{from: version})
+		spans = append(spans, span{from: version, began: now})
 	case !down && lasts:
-		spans[last].to = version
+		spans[last].to, spans[last].ended = version, now
+	}
+	if down {
+		s := &spans[len(spans)-1]
+		s.absent, s.silent = s.absent || gone, s.silent || !gone
 	}
 	w.nodes[n.Name] = spans
 }
@@ -209,7 +223,7 @@ func (w *witness) judge(t *testing.T, said *testament, tasks int) verdict {
 		if l.gone == 0 {
 			t.Errorf("left over: %v", l)
 		}
-		if known && l.succeeded && l.run.Job == theJob && r.State != workload.RunSucceeded.String() && w.excuse(l) == "" && !w.givenUp(&r, l) {
+		if known && l.succeeded && l.run.Job == theJob && r.State != workload.RunSucceeded.String() && w.excuse(l) == "" && !w.givenUp(&r, l.node) {
 			t.Errorf("the cell says %s %s of %v", r.State, r.Reason, l)
 		}
 	}
@@ -262,7 +276,7 @@ func (w *witness) judgeRun(t *testing.T, r *ending, l *life) {
 			t.Errorf("run %s was killed, which nobody asked for: %v", r.Run, l)
 		}
 	default:
-		if l != nil && w.excuse(l) == "" && !w.givenUp(r, l) {
+		if l != nil && w.excuse(l) == "" && !w.givenUp(r, l.node) {
 			t.Errorf("run %s is %s %s without a reason: %v", r.Run, r.State, r.Reason, l)
 		}
 	}
@@ -302,9 +316,21 @@ func (w *witness) judgeDoubles(t *testing.T) (again int) {
 	return again
 }
 
-// givenUp says whether a run was lost with its node while its pod was being created, which then came although the node was back.
-func (w *witness) givenUp(r *ending, l *life) bool {
-	return strings.HasPrefix(r.Reason, "HOST_") && slices.ContainsFunc(w.nodes[l.node], func(s span) bool { return s.from <= l.last() })
+// givenUp says whether a run was rightly lost with its node while its pod was being created, which then came although the node was back: the node was not there, or was out of
+// contact for the cell's grace, as the reason says, while the cell had the run.
+func (w *witness) givenUp(r *ending, node string) bool {
+	return slices.ContainsFunc(w.nodes[node], func(s span) bool {
+		if s.began.After(r.Ended.Add(lag)) || s.to > 0 && s.ended.Before(r.Placed.Add(-lag)) {
+			return false
+		}
+		switch r.Reason {
+		case workload.ReasonHostLost.String():
+			return s.absent
+		case workload.ReasonHostUnreachable.String():
+			return s.silent && (s.to == 0 || s.ended.Sub(s.began) >= w.grace)
+		}
+		return false
+	})
 }
 
 // lost says whether a pod's node was in trouble up to a time, so that the pod may go on unseen.
