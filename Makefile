@@ -18,7 +18,7 @@ ROUNDS ?= 20
 CRASHES ?= 200
 SEED ?= 42
 MESOS ?=
-TASKS ?= 10000
+TASKS ?=
 SOAK ?= 10m
 SEEDS ?= 42-51
 ONLY ?= .
@@ -175,13 +175,13 @@ conformance-mesos: ## hold a Mesos master to what Paceline needs of it (MESOS=ht
 
 .PHONY: faults-mesos
 faults-mesos: ## a cell that is killed and started again, on an emulated Mesos cluster where everything goes wrong (TASKS=10000)
-	@go test -count=1 -v -timeout 2h -run '^TestFaults$$' ./conformance/mesos -tasks='$(TASKS)'
-	PACELINE_MESOS_TASKS='$(TASKS)' go test -count=1 -v -timeout 2h -run '^TestMesosCrashes$$' ./cmd/paceline/e2e
+	@go test -count=1 -v -timeout 2h -run '^TestFaults$$' ./conformance/mesos -tasks='$(or $(TASKS),10000)'
+	PACELINE_MESOS_TASKS='$(or $(TASKS),10000)' go test -count=1 -v -timeout 2h -run '^TestMesosCrashes$$' ./cmd/paceline/e2e
 
 .PHONY: faults-kubernetes
-faults-kubernetes: ## the same on an emulated Kubernetes cluster, and on a real control plane where its programs are built (TASKS=10000)
-	@go test -count=1 -v -timeout 2h ./conformance/kubefaults -tasks='$(TASKS)' -real
-	PACELINE_KUBERNETES_TASKS='$(TASKS)' go test -count=1 -v -timeout 2h -run 'KubernetesCrashes$$' ./cmd/paceline/e2e
+faults-kubernetes: ## the same on an emulated Kubernetes cluster, and on a real control plane where its programs are built; wants an idle machine for twenty minutes (TASKS=5000)
+	@go test -count=1 -v -timeout 2h ./conformance/kubefaults -tasks='$(or $(TASKS),5000)' -real
+	PACELINE_KUBERNETES_TASKS='$(or $(TASKS),5000)' go test -count=1 -v -timeout 2h -run 'KubernetesCrashes$$' ./cmd/paceline/e2e
 
 .PHONY: bench
 bench: $(call stamp,benchstat) ## run benchmarks COUNT times, beside their bars (BENCH=regexp PKG=./core/... BASE=old.txt to compare, MILLION=1 for a million tasks)
