@@ -31,13 +31,19 @@ func (s *eventService) WatchEvents(ctx context.Context, request *connect.Request
 	if err != nil {
 		return err
 	}
-	at := s.cell.cursor(s.cell.engine.Revision())
-	at.filters = filterHash(request.Msg, "cursor")
-	if request.Msg.GetCursor() != "" {
-		if at.revision, err = at.resume(request.Msg.GetCursor()); err != nil {
-			return err
-		}
+	now := s.cell.engine.Revision()
+	at := s.cell.cursor(now)
+	at.filters = filterHash(request.Msg, "cursor", "since", "until_now")
+	switch {
+	case request.Msg.GetCursor() != "":
+		at.revision, err = at.resume(request.Msg.GetCursor())
+	case request.Msg.GetSince() != nil:
+		at.revision, err = s.cell.engine.RevisionAt(request.Msg.GetSince().AsTime())
 	}
+	if err != nil {
+		return err
+	}
+	w.still = request.Msg.GetUntilNow()
 	subscription, err := s.cell.engine.Watch(at.revision, w.match)
 	if err != nil {
 		return err
@@ -48,6 +54,9 @@ func (s *eventService) WatchEvents(ctx context.Context, request *connect.Request
 		at.revision = w.revision
 		if err := stream.Send(w.response(at.String())); err != nil {
 			return err
+		}
+		if w.still && w.revision >= now {
+			return nil
 		}
 		if err := w.next(ctx, subscription); err != nil {
 			return w.explain(err)
@@ -63,6 +72,7 @@ type watch struct {
 	job    workload.JobID // zero: any
 	top    string         // path of the subtree; "": any
 	binary bool           // the stream's messages are no JSON
+	still  bool           // it does not wait
 
 	paths *poolPaths
 	needs uint64 // paths have to be of this revision or later
@@ -168,7 +178,11 @@ func (w *watch) match(c *scheduler.Change) bool {
 func (w *watch) next(ctx context.Context, subscription *engine.Subscription) error {
 	bounded, cancel := context.WithTimeout(ctx, beat)
 	defer cancel()
-	page, err := subscription.Next(bounded)
+	wait := subscription.Next
+	if w.still {
+		wait = subscription.Poll
+	}
+	page, err := wait(bounded)
 	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 		return err
 	}

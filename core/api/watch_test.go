@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/paceline-sched/paceline/sdk/client"
@@ -105,6 +106,51 @@ func TestWatchFromAList(t *testing.T) {
 	request.Cursor = "nonsense"
 	err = root.Watch(t.Context(), request, func(*pacelinev1.WatchEventsResponse) error { return nil })
 	c.want("a damaged cursor", err, connect.CodeInvalidArgument, "damaged")
+}
+
+// What happened since a time, up to now, ends by itself, with a cursor to go on from.
+func TestWatchUntilNow(t *testing.T) {
+	c := newTestCell(t, 4)
+	root := c.as(adminToken)
+	if _, err := c.create(root, "name: a\ninstances: 2\nservice: {}\ntask: {command: [x]}"); err != nil {
+		t.Fatal(err)
+	}
+	read := func(request *pacelinev1.WatchEventsRequest) (events []*pacelinev1.Event, last string) {
+		t.Helper()
+		request.UntilNow = true
+		err := root.Watch(t.Context(), request, func(r *pacelinev1.WatchEventsResponse) error {
+			events, last = append(events, r.GetEvents()...), r.GetCursor()
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return events, last
+	}
+	ever := &timestamppb.Timestamp{}
+	events, cursor := read(&pacelinev1.WatchEventsRequest{Since: ever})
+	if !has(events, "job /default/a JOB_STATE_PENDING") {
+		t.Errorf("since ever: %v", events)
+	}
+	if events, _ := read(&pacelinev1.WatchEventsRequest{Since: ever, Kinds: []pacelinev1.EventKind{pacelinev1.EventKind_EVENT_KIND_CLUSTER}}); len(events) != 0 {
+		t.Errorf("nothing happened to clusters, and yet %v", events)
+	}
+	if events, _ := read(&pacelinev1.WatchEventsRequest{}); has(events, "job /default/a JOB_STATE_PENDING") {
+		t.Errorf("from now until now: %v", events)
+	}
+	if events, _ := read(&pacelinev1.WatchEventsRequest{Since: timestamppb.New(time.Now().Add(time.Hour))}); has(events, "job /default/a JOB_STATE_PENDING") {
+		t.Errorf("since the future: %v", events)
+	}
+	if _, err := root.Jobs.StopJob(t.Context(), connect.NewRequest(&pacelinev1.StopJobRequest{Job: "a"})); err != nil {
+		t.Fatal(err)
+	}
+	// The cursor is good without the bounds in time, too.
+	events, _ = c.collect(root, &pacelinev1.WatchEventsRequest{Cursor: cursor}, func(events []*pacelinev1.Event) bool {
+		return has(events, "job /default/a JOB_STATE_STOPPED")
+	})
+	if has(events, "job /default/a JOB_STATE_PENDING") {
+		t.Error("what was told is told again")
+	}
 }
 
 func TestWatchShowsOnlyWhatMayBeSeen(t *testing.T) {

@@ -204,6 +204,39 @@ func (e *Engine) Watch(after uint64, match func(*scheduler.Change) bool) (*Subsc
 	return &Subscription{engine: e, codec: record.NewCodec(e.config.Keys), after: after, match: match}, nil
 }
 
+// sinceMargin is how many groups may be committed between a RevisionAt that names the oldest revision and the Watch from there.
+const sinceMargin = 1024
+
+// RevisionAt returns the revision after which a watch sees what changed from a time on, as far back as the event log goes.
+func (e *Engine) RevisionAt(at time.Time) (uint64, error) {
+	h := e.hub
+	h.mu.Lock()
+	begun, last := h.begun, h.last
+	h.mu.Unlock()
+	var first uint64
+	if begun > scheduler.ChangesKept-sinceMargin {
+		first = min(begun-scheduler.ChangesKept+sinceMargin, last)
+	}
+	codec := record.NewCodec(e.config.Keys)
+	for first < last { // times never fall from one part to the next
+		middle := first + (last-first)/2
+		s := Subscription{engine: e, codec: codec, after: middle}
+		parts, more, err := s.page()
+		for err == nil && more == nil && len(parts) == 0 { // groups without changes
+			parts, more, err = s.page()
+		}
+		switch {
+		case err != nil:
+			return 0, err
+		case len(parts) == 0 || !time.Unix(0, parts[0].Changes[0].At).Before(at):
+			last = middle
+		default:
+			first = max(parts[0].Sequence, middle+1)
+		}
+	}
+	return min(first, last), nil
+}
+
 // compacted reports whether parts after the revision have been dropped from the event log.
 func compacted(after, last uint64) bool {
 	return last > scheduler.ChangesKept && after < last-scheduler.ChangesKept
@@ -233,24 +266,37 @@ func (s *Subscription) Close() {
 // ErrCompacted.
 func (s *Subscription) Next(ctx context.Context) (Events, error) {
 	for {
-		parts, more, err := s.page()
-		if err != nil {
-			return Events{}, err
-		}
-		out := Events{Revision: s.after, Changes: s.matching(parts)}
-		if len(out.Changes) > 0 {
-			return out, nil
-		}
-		if more == nil {
-			if ctx.Err() != nil {
-				return out, ctx.Err()
-			}
-			continue
+		out, more, err := s.look(ctx)
+		if err != nil || len(out.Changes) > 0 {
+			return out, err
 		}
 		select {
 		case <-more:
 		case <-ctx.Done():
 			return out, ctx.Err()
+		}
+	}
+}
+
+// Poll is Next for who does not wait: without changes it has looked at all there is.
+func (s *Subscription) Poll(ctx context.Context) (Events, error) {
+	out, _, err := s.look(ctx)
+	return out, err
+}
+
+// look finds changes that match, or what to wait for when there are none.
+func (s *Subscription) look(ctx context.Context) (Events, <-chan struct{}, error) {
+	for {
+		parts, more, err := s.page()
+		if err != nil {
+			return Events{}, nil, err
+		}
+		out := Events{Revision: s.after, Changes: s.matching(parts)}
+		switch {
+		case len(out.Changes) > 0 || more != nil:
+			return out, more, nil
+		case ctx.Err() != nil:
+			return out, nil, ctx.Err()
 		}
 	}
 }

@@ -129,6 +129,55 @@ func TestWatchFromAnyCursor(t *testing.T) {
 	})
 }
 
+// A time is found in memory and in the store, between revisions and on them, before the first and after the last.
+func TestRevisionAt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		memory := &memstore.Disk{}
+		c := open(t, memory, nil).run()
+		for n := range 300 {
+			if n%3 == 0 { // several share a moment
+				time.Sleep(time.Second)
+			}
+			c.touch(int64(n + 1))
+		}
+		all := c.follow(0, everything)
+		check := func(where string) {
+			t.Helper()
+			for n := 0; n < len(all); n += 31 {
+				for _, off := range []time.Duration{-time.Millisecond, 0, time.Millisecond} {
+					at := time.Unix(0, all[n].At).Add(off)
+					after, err := c.RevisionAt(at)
+					if err != nil {
+						t.Fatal(err)
+					}
+					first := slices.IndexFunc(all, func(e engine.Event) bool { return !time.Unix(0, e.At).Before(at) })
+					if first < 0 {
+						first = len(all)
+					}
+					got := c.follow(after, everything)
+					if want := len(all) - first; len(got) < want || where == "memory" && len(got) != want {
+						t.Fatalf("%s: since %v came %d changes, not %d", where, at, len(got), want)
+					}
+					if len(got) > 0 && got[0].Revision != append(all[first:], got...)[0].Revision {
+						t.Fatalf("%s: since %v the first is of revision %d", where, at, got[0].Revision)
+					}
+				}
+			}
+		}
+		check("memory")
+		if after, err := c.RevisionAt(time.Time{}); err != nil || after >= all[0].Revision {
+			t.Errorf("since ever: after %d, %v", after, err)
+		}
+		if after, err := c.RevisionAt(time.Unix(1<<40, 0)); err != nil || after != c.Revision() {
+			t.Errorf("since the future: after %d of %d, %v", after, c.Revision(), err)
+		}
+		c.end()
+		c = open(t, memory, nil).run() // what was memory is the store now
+		defer c.end()
+		check("store")
+	})
+}
+
 // Few revisions with many changes each leave the ring too, and are found in the store.
 func TestWatchOfManyChanges(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -265,6 +314,22 @@ func TestWatchBounds(t *testing.T) {
 		c.touch(1) // moves the end of the log past the watch
 		if _, err := w.Next(t.Context()); !errors.Is(err, engine.ErrCompacted) {
 			t.Errorf("the watch that fell out of the log: %v", err)
+		}
+		// Who begins with the oldest that is kept does not fall out at once.
+		after, err := c.RevisionAt(time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w2, err := c.Watch(after, everything)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w2.Close()
+		for n := range 10 {
+			c.touch(int64(n + 2))
+		}
+		if page, err := w2.Poll(t.Context()); err != nil || len(page.Changes) == 0 {
+			t.Errorf("a watch of all that is kept: %d changes, %v", len(page.Changes), err)
 		}
 	})
 }

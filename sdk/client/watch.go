@@ -21,7 +21,7 @@ var ErrCompacted = errors.New("the events after this cursor are no longer kept")
 const watchSilence = 45 * time.Second
 
 // Watch gives handle every response of WatchEvents, in order and without gaps, until handle returns an error, which Watch returns,
-// or ctx ends. A stream that breaks off is resumed at the last cursor for as long as ctx lives; an answer that no repetition mends,
+// or ctx ends, or with until_now all was handled that had happened. A stream that breaks off is resumed at the last cursor for as long as ctx lives; an answer that no repetition mends,
 // such as a refused token, is returned.
 func (c *Client) Watch(ctx context.Context, request *pacelinev1.WatchEventsRequest, handle func(*pacelinev1.WatchEventsResponse) error) error {
 	request = proto.CloneOf(request)
@@ -37,6 +37,8 @@ func (c *Client) Watch(ctx context.Context, request *pacelinev1.WatchEventsReque
 			return fmt.Errorf("%w: %w", ErrCompacted, err)
 		case err != nil && !resumable(err):
 			return err
+		case err == nil && got && request.GetUntilNow():
+			return nil
 		}
 		if got {
 			attempt = 0

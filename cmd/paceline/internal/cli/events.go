@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/output"
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
@@ -15,17 +16,21 @@ import (
 )
 
 func (a *app) eventsCommand() *cobra.Command {
-	var pool, job, cursor string
+	var pool, job, cursor, since string
 	var kinds []string
 	var limit int
+	var still bool
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Follow what happens in a cell",
-		Long: `Follow what happens, from now on or from a cursor, until interrupted. A broken connection is taken up again without a gap.
+		Short: "Show and follow what happens in a cell",
+		Long: `Follow what happens until interrupted: from now on, from a time in the past with --since, or from a cursor. A broken connection is taken up
+again without a gap. With --no-follow it ends once it has shown what happened so far, since --since or as far back as events are kept, which is
+some 65,000 changes of the cell's state.
 
 With -o json each line is a batch of events with the cursor after it, from which --cursor goes on later.`,
 		Example: `  paceline events
   paceline events --pool /prod --kind job,host
+  paceline events --since 10m --no-follow
   paceline events -o json | jq .events`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -33,7 +38,20 @@ With -o json each line is a batch of events with the cursor after it, from which
 			if err != nil {
 				return err
 			}
-			return a.printEvents(cmd.Context(), &pacelinev1.WatchEventsRequest{Pool: pool, Job: job, Kinds: wanted, Cursor: cursor}, limit, nil)
+			request := &pacelinev1.WatchEventsRequest{Pool: pool, Job: job, Kinds: wanted, Cursor: cursor, UntilNow: still}
+			switch {
+			case since != "" && cursor != "":
+				return usage(cmd, errors.New("--since and --cursor both say where to begin: give one"))
+			case since != "":
+				from, err := moment(since, a.Now())
+				if err != nil {
+					return usage(cmd, fmt.Errorf("--since: %w", err))
+				}
+				request.Since = timestamppb.New(from)
+			case still && cursor == "":
+				request.Since = &timestamppb.Timestamp{} // all that is kept
+			}
+			return a.printEvents(cmd.Context(), request, limit, nil)
 		},
 	}
 	flags := cmd.Flags()
@@ -41,6 +59,8 @@ With -o json each line is a batch of events with the cursor after it, from which
 	flags.StringVar(&job, "job", "", "events about this job")
 	flags.StringSliceVar(&kinds, "kind", nil, "events about these: "+enumHelp(pacelinev1.EventKind(0)))
 	flags.StringVar(&cursor, "cursor", "", "begin after this cursor")
+	flags.StringVar(&since, "since", "", "begin so long ago, as in 90m or 7d, or at a time as in 2026-11-21T08:00:00Z")
+	flags.BoolVar(&still, "no-follow", false, "end with what happened so far instead of waiting for more")
 	flags.IntVar(&limit, "limit", 0, "end after so many events (default: never)")
 	must(cmd.RegisterFlagCompletionFunc("pool", a.completePools))
 	must(cmd.RegisterFlagCompletionFunc("job", a.completeJobs(0)))
@@ -155,7 +175,7 @@ func (a *app) printEvents(ctx context.Context, request *pacelinev1.WatchEventsRe
 		return nil // the user has seen enough
 	case errors.Is(err, client.ErrCompacted):
 		f := explain(err) // the server says which of its reasons it is
-		f.hint = "begin without --cursor, and list what you need"
+		f.hint = "begin without --cursor, and list what you need; --since begins with what is still kept"
 		return f
 	}
 	return ignoreClosedPipe(err)

@@ -627,6 +627,13 @@ func (c *fakeEvents) WatchEvents(ctx context.Context, r *connect.Request[pacelin
 		if next, err = strconv.Atoi(cursor); err != nil {
 			return refuse(connect.CodeOutOfRange, "", nil, "the cursor is too old")
 		}
+	} else if since := r.Msg.GetSince(); since != nil {
+		next = 0
+		c.mu.Lock()
+		for next < len(c.events) && c.events[next].GetTime().AsTime().Before(since.AsTime()) {
+			next++
+		}
+		c.mu.Unlock()
 	}
 	for first := true; ; first = false {
 		c.mu.Lock()
@@ -644,6 +651,9 @@ func (c *fakeEvents) WatchEvents(ctx context.Context, r *connect.Request[pacelin
 			if err := stream.Send(response); err != nil {
 				return err
 			}
+		}
+		if r.Msg.GetUntilNow() {
+			return nil
 		}
 		select {
 		case <-grown:

@@ -92,7 +92,11 @@ type WatchEventsRequest struct {
 	// Events about this job and its tasks: its id, or pool path and name. Default: any.
 	Job string `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
 	// Events about these kinds of object. Default: any.
-	Kinds         []EventKind `protobuf:"varint,4,rep,packed,name=kinds,proto3,enum=paceline.v1.EventKind" json:"kinds,omitempty"`
+	Kinds []EventKind `protobuf:"varint,4,rep,packed,name=kinds,proto3,enum=paceline.v1.EventKind" json:"kinds,omitempty"`
+	// Begin with what happened from then on, as far back as events are kept. A cursor goes before it.
+	Since *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
+	// End with what happened up to the call, and do not wait for more.
+	UntilNow      bool `protobuf:"varint,6,opt,name=until_now,json=untilNow,proto3" json:"until_now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -153,6 +157,20 @@ func (x *WatchEventsRequest) GetKinds() []EventKind {
 		return x.Kinds
 	}
 	return nil
+}
+
+func (x *WatchEventsRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *WatchEventsRequest) GetUntilNow() bool {
+	if x != nil {
+		return x.UntilNow
+	}
+	return false
 }
 
 // WatchEventsResponse is some events in order. One without events only moves the cursor and shows that the stream lives; it comes at
@@ -853,12 +871,14 @@ var File_paceline_v1_event_service_proto protoreflect.FileDescriptor
 
 const file_paceline_v1_event_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1fpaceline/v1/event_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17paceline/v1/state.proto\"\xaf\x01\n" +
+	"\x1fpaceline/v1/event_service.proto\x12\vpaceline.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17paceline/v1/state.proto\"\xfe\x01\n" +
 	"\x12WatchEventsRequest\x12 \n" +
 	"\x06cursor\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\x06cursor\x12\x1c\n" +
 	"\x04pool\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\x04pool\x12\x1a\n" +
 	"\x03job\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x05R\x03job\x12=\n" +
-	"\x05kinds\x18\x04 \x03(\x0e2\x16.paceline.v1.EventKindB\x0f\xbaH\f\x92\x01\t\x10\x10\"\x05\x82\x01\x02\x10\x01R\x05kinds\"Y\n" +
+	"\x05kinds\x18\x04 \x03(\x0e2\x16.paceline.v1.EventKindB\x0f\xbaH\f\x92\x01\t\x10\x10\"\x05\x82\x01\x02\x10\x01R\x05kinds\x120\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1b\n" +
+	"\tuntil_now\x18\x06 \x01(\bR\buntilNow\"Y\n" +
 	"\x13WatchEventsResponse\x12*\n" +
 	"\x06events\x18\x01 \x03(\v2\x12.paceline.v1.EventR\x06events\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"\x86\x03\n" +
@@ -959,26 +979,27 @@ var file_paceline_v1_event_service_proto_goTypes = []any{
 }
 var file_paceline_v1_event_service_proto_depIdxs = []int32{
 	0,  // 0: paceline.v1.WatchEventsRequest.kinds:type_name -> paceline.v1.EventKind
-	3,  // 1: paceline.v1.WatchEventsResponse.events:type_name -> paceline.v1.Event
-	9,  // 2: paceline.v1.Event.time:type_name -> google.protobuf.Timestamp
-	4,  // 3: paceline.v1.Event.job:type_name -> paceline.v1.JobChange
-	5,  // 4: paceline.v1.Event.task:type_name -> paceline.v1.TaskChange
-	6,  // 5: paceline.v1.Event.pool:type_name -> paceline.v1.PoolChange
-	7,  // 6: paceline.v1.Event.host:type_name -> paceline.v1.HostChange
-	8,  // 7: paceline.v1.Event.cluster:type_name -> paceline.v1.ClusterChange
-	10, // 8: paceline.v1.JobChange.state:type_name -> paceline.v1.JobState
-	11, // 9: paceline.v1.JobChange.goal:type_name -> paceline.v1.JobGoal
-	12, // 10: paceline.v1.JobChange.reason:type_name -> paceline.v1.Reason
-	13, // 11: paceline.v1.TaskChange.state:type_name -> paceline.v1.InstanceState
-	14, // 12: paceline.v1.TaskChange.run_state:type_name -> paceline.v1.RunState
-	12, // 13: paceline.v1.TaskChange.reason:type_name -> paceline.v1.Reason
-	1,  // 14: paceline.v1.EventService.WatchEvents:input_type -> paceline.v1.WatchEventsRequest
-	2,  // 15: paceline.v1.EventService.WatchEvents:output_type -> paceline.v1.WatchEventsResponse
-	15, // [15:16] is the sub-list for method output_type
-	14, // [14:15] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	9,  // 1: paceline.v1.WatchEventsRequest.since:type_name -> google.protobuf.Timestamp
+	3,  // 2: paceline.v1.WatchEventsResponse.events:type_name -> paceline.v1.Event
+	9,  // 3: paceline.v1.Event.time:type_name -> google.protobuf.Timestamp
+	4,  // 4: paceline.v1.Event.job:type_name -> paceline.v1.JobChange
+	5,  // 5: paceline.v1.Event.task:type_name -> paceline.v1.TaskChange
+	6,  // 6: paceline.v1.Event.pool:type_name -> paceline.v1.PoolChange
+	7,  // 7: paceline.v1.Event.host:type_name -> paceline.v1.HostChange
+	8,  // 8: paceline.v1.Event.cluster:type_name -> paceline.v1.ClusterChange
+	10, // 9: paceline.v1.JobChange.state:type_name -> paceline.v1.JobState
+	11, // 10: paceline.v1.JobChange.goal:type_name -> paceline.v1.JobGoal
+	12, // 11: paceline.v1.JobChange.reason:type_name -> paceline.v1.Reason
+	13, // 12: paceline.v1.TaskChange.state:type_name -> paceline.v1.InstanceState
+	14, // 13: paceline.v1.TaskChange.run_state:type_name -> paceline.v1.RunState
+	12, // 14: paceline.v1.TaskChange.reason:type_name -> paceline.v1.Reason
+	1,  // 15: paceline.v1.EventService.WatchEvents:input_type -> paceline.v1.WatchEventsRequest
+	2,  // 16: paceline.v1.EventService.WatchEvents:output_type -> paceline.v1.WatchEventsResponse
+	16, // [16:17] is the sub-list for method output_type
+	15, // [15:16] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_event_service_proto_init() }
