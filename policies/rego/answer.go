@@ -24,10 +24,9 @@ var errTooLong = errors.New("its rules took longer than their part of the time f
 // eval asks a program. limit bounds its time; what has no answer by then is stopped.
 func (p *program) eval(input ast.Value, limit time.Duration) (a answer) {
 	defer contain(&a.err)
-	stop := topdown.NewCancel()
-	timer := time.AfterFunc(limit, stop.Cancel)
-	defer timer.Stop()
-	rules, err := p.query.eval(input, stop)
+	alarm := newAlarm(limit)
+	defer alarm.end()
+	rules, err := p.query.eval(input, alarm.stop)
 	switch {
 	case topdown.IsCancel(err):
 		return answer{err: errTooLong}

@@ -24,8 +24,10 @@ const (
 	// MaxBundles bounds what is in force from one source: the store, or a directory.
 	MaxBundles = 16
 	// TimeLimit bounds the evaluation of all bundles in force for one job. A bundle gets an equal part of what is left when its turn comes,
-	// so none lives at another's cost.
+	// so none lives at another's cost; leastPart is left in any case. Only time in which this process computes counts: on a busy machine
+	// good rules may wait for a processor.
 	TimeLimit = 50 * time.Millisecond
+	leastPart = time.Millisecond
 	// maxMessages and maxMessageBytes bound what a bundle says of one job.
 	maxMessages     = 32
 	maxMessageBytes = 1024

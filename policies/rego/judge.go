@@ -29,7 +29,7 @@ type Config struct {
 	// ends in .shadow is only watched. Default: none. DirectoryName is how it is called towards users.
 	Directory     fs.FS
 	DirectoryName string
-	// Limit is the time for all bundles of one job. Default: TimeLimit. More is patient with machines that are busy with other things, and
+	// Limit is the time for all bundles of one job, of which only what this process computes in counts. Default: TimeLimit. More is patient
 	// with rules that are slow.
 	Limit time.Duration
 	Log   *slog.Logger     // default: nothing is logged
@@ -264,9 +264,9 @@ func (j *Judge) ask(ctx context.Context, s *set, r *admit.Request, left *time.Du
 		case <-ctx.Done():
 			return nil, false, ctx.Err()
 		}
-		began := time.Now()
+		watch := newStopwatch()
 		answers = evaluate(s.active, inputOf(r, s.look), *left)
-		*left = max(*left-time.Since(began), time.Millisecond)
+		*left = max(*left-watch.spent(), leastPart)
 		<-j.slots
 		if !slices.ContainsFunc(answers, func(a answer) bool { return a.err != nil }) {
 			s.memo.keep(k, answers)
@@ -279,9 +279,9 @@ func (j *Judge) ask(ctx context.Context, s *set, r *admit.Request, left *time.Du
 func evaluate(units []*unit, input ast.Value, left time.Duration) []answer {
 	answers := make([]answer, len(units))
 	for i, u := range units {
-		began := time.Now()
+		watch := newStopwatch()
 		answers[i] = u.eval(input, left/time.Duration(len(units)-i))
-		left = max(left-time.Since(began), time.Millisecond)
+		left = max(left-watch.spent(), leastPart)
 	}
 	return answers
 }

@@ -61,7 +61,7 @@ func newJudge(t testing.TB, bundles ...admit.Bundle) *rego.Judge {
 }
 
 // patience is more than any machine needs for rules that end.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 func limitedJudge(t testing.TB, limit time.Duration, bundles ...admit.Bundle) *rego.Judge {
 	t.Helper()
