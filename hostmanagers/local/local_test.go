@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/paceline-sched/paceline/conformance/freeport"
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/execution"
 	"github.com/paceline-sched/paceline/core/workload"
@@ -17,7 +18,7 @@ import (
 )
 
 // patience bounds every wait for a real process.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // desk is a started driver and what its sink heard.
 type desk struct {
@@ -160,12 +161,11 @@ func TestATasksEnvironment(t *testing.T) {
 
 func freePort(t testing.TB) uint16 {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return uint16(l.Addr().(*net.TCPAddr).Port)
+	return uint16(port)
 }
 
 func TestWhatTheMachineRefuses(t *testing.T) {

@@ -5,13 +5,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os/exec"
 	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
 
+	"github.com/paceline-sched/paceline/conformance/freeport"
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
 )
 
@@ -21,15 +21,11 @@ func TestOutage(t *testing.T) {
 	t.Parallel()
 	const rounds, perRound = 3, 20
 	c := newCell(t, simulates...)
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	port, err := freeport.Find() // the server must come back where its users know it
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := listener.Addr().String() // the server must come back where its users know it
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	c.flags = append(c.flags, "--listen", address)
+	c.flags = append(c.flags, "--listen", fmt.Sprintf("127.0.0.1:%d", port))
 	c.start()
 	follower := c.background("events", "-o", "json", "--kind", "job", "--cursor", c.cursor())
 	events, err := follower.StdoutPipe()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/paceline-sched/paceline/conformance/freeport"
 	"github.com/paceline-sched/paceline/hostmanagers/mesos/emulator"
 	"github.com/paceline-sched/paceline/hostmanagers/mesos/emulator/cluster"
 	"github.com/paceline-sched/paceline/hostmanagers/mesos/master"
@@ -30,13 +31,11 @@ const unknownName = "no-such-name.invalid"
 // freePort returns a port on which nobody listens.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
+	return strconv.Itoa(port)
 }
 
 // zooKeeper starts a real server, and returns its address and a client.
