@@ -20,7 +20,7 @@ import (
 )
 
 // DefaultPatience bounds each wait.
-const DefaultPatience = 30 * time.Second
+const DefaultPatience = 2 * time.Minute
 
 // Cluster is a cluster under test. It has at least one ready host.
 type Cluster struct {

@@ -242,7 +242,11 @@ var toyWork = drivertest.Work{
 func newToy(t testing.TB, f fault) drivertest.Cluster {
 	w := &world{fault: f, release: make(chan struct{}), runs: map[workload.RunID]*toyRun{}}
 	t.Cleanup(func() { close(w.release) })
-	return drivertest.Cluster{Connect: w.connect, Work: toyWork, Patience: 100 * time.Millisecond}
+	patience := 100 * time.Millisecond // for what does not come
+	if f == none {
+		patience = drivertest.DefaultPatience
+	}
+	return drivertest.Cluster{Connect: w.connect, Work: toyWork, Patience: patience}
 }
 
 func TestAGoodDriverPasses(t *testing.T) {
