@@ -37,7 +37,7 @@ import (
 )
 
 // patience bounds every wait.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // What rbac.yaml calls its things.
 const (

@@ -53,7 +53,7 @@ func TestEmulator(t *testing.T) {
 	})
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	all(t, kubeapi.Target{Base: "http://" + l.Addr().String(), Client: &http.Client{Transport: transport}, Patience: time.Minute}, false)
+	all(t, kubeapi.Target{Base: "http://" + l.Addr().String(), Client: &http.Client{Transport: transport}, Patience: 2 * time.Minute}, false)
 }
 
 // A real API server answers as the recordings say. With -update it is recorded anew.
@@ -72,7 +72,7 @@ func TestRealServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.CloseIdleConnections)
-	all(t, kubeapi.Target{Base: config.Host, Client: client, Patience: time.Minute}, *update)
+	all(t, kubeapi.Target{Base: config.Host, Client: client, Patience: 2 * time.Minute}, *update)
 }
 
 // A client finds what it wants by what a server lists: what the emulator lists, the real server lists alike.

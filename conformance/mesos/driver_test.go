@@ -48,7 +48,7 @@ func kit(t testing.TB, w world) drivertest.Cluster {
 	c := drivertest.Cluster{
 		Connect: func() (driver.Driver, error) { return mesos.New(cfg) },
 		Cut:     n.Cut, Mend: n.Mend,
-		Patience: time.Minute,
+		Patience: 2 * time.Minute,
 		Work: drivertest.Work{
 			Exit:    func(l *driver.Launch, code int32) { says("sh", "-c", "exit "+strconv.Itoa(int(code)))(l) },
 			Forever: says("sleep", "1000"),

@@ -97,7 +97,7 @@ type answer struct {
 // ask sends one request on a connection of its own. Redirects are not followed.
 func ask(t testing.TB, method, url string, header map[string]string, body string) answer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	response := send(ctx, t, method, url, header, body)
 	defer response.Body.Close()
@@ -162,7 +162,7 @@ func teardown(t testing.TB, url string, id *identity) {
 		t.Error(err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second) // cleanups come after the test's end
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute) // cleanups come after the test's end
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- connection.Run(ctx, end) }()

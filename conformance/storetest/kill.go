@@ -20,7 +20,7 @@ const (
 	childStart = "PACELINE_STORETEST_START"
 
 	killRounds  = 4
-	killTimeout = 30 * time.Second
+	killTimeout = 2 * time.Minute
 )
 
 // Child runs the writer that the kill test kills, when this process is one: it then returns only on failure, and with true. A

@@ -223,7 +223,7 @@ func (c *testCell) as(token string, options ...client.Option) *client.Client {
 // eventually polls: the engine works on goroutines of its own.
 func (c *testCell) eventually(what string, holds func() bool) {
 	c.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for !holds() {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("did not come about: %s", what)

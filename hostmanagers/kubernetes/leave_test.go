@@ -78,7 +78,7 @@ func TestLeave(t *testing.T) {
 		if !strings.Contains(reason.Error(), "taken leave") {
 			t.Errorf("the contact is lost: %v", reason)
 		}
-	default:
+	case <-time.After(patience):
 		t.Error("the sink was not told that there is no contact any more")
 	}
 	for len(mine.heard.statuses) > 0 {

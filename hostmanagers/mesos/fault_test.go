@@ -227,7 +227,7 @@ func TestFaults(t *testing.T) {
 }
 
 // drivertestPatience bounds the whole test.
-const drivertestPatience = time.Minute
+const drivertestPatience = 2 * time.Minute
 
 // harm does something bad to the cluster now and then, and mends what was done before.
 func (w *world) harm(n int, dice *rand.Rand) {

@@ -121,7 +121,7 @@ func TestBadPoliciesAreRolledBack(t *testing.T) {
 			s := source(t, r, "c/0")
 			table := newTable(t, 64)
 			work := class(workload.Batch, "p", 10)
-			for deadline := time.Now().Add(30 * time.Second); stages(r, "p") != good.Short()[:4]+"=active "+bad.Short()[:4]+"=rolled-back "; {
+			for deadline := time.Now().Add(2 * time.Minute); stages(r, "p") != good.Short()[:4]+"=active "+bad.Short()[:4]+"=rolled-back "; {
 				if time.Now().After(deadline) {
 					t.Fatalf("it is in force still: %s, %+v", stages(r, "p"), r.Report().Fares)
 				}
@@ -214,7 +214,7 @@ func TestStoreFails(t *testing.T) {
 
 func wait(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	look, deadline := time.NewTicker(time.Millisecond), time.After(30*time.Second)
+	look, deadline := time.NewTicker(time.Millisecond), time.After(2*time.Minute)
 	defer look.Stop()
 	for !is() {
 		select {

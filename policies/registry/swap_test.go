@@ -130,7 +130,7 @@ func (l *load) swap(n int) {
 	defer look.Stop()
 	until := func(what string, is func() bool) {
 		l.t.Helper()
-		for deadline := time.Now().Add(time.Minute); !is(); <-look.C {
+		for deadline := time.Now().Add(2 * time.Minute); !is(); <-look.C {
 			if time.Now().After(deadline) {
 				l.t.Fatalf("never: %s: %s", what, stages(l.r, "p"))
 			}

@@ -24,7 +24,7 @@ func TestClockStopsWhatComputes(t *testing.T) {
 	for range 2 {
 		counter.Set(1)
 		w.begin()
-		deadline := time.Now().Add(time.Minute)
+		deadline := time.Now().Add(2 * time.Minute)
 		for emptiedTimes := 0; emptiedTimes < 3; {
 			if int64(counter.Get()) < 0 {
 				counter.Set(1)

@@ -28,7 +28,7 @@ import (
 
 const (
 	// patience bounds every wait for something that must happen.
-	patience = 45 * time.Second
+	patience = 2 * time.Minute
 	pause    = 20 * time.Millisecond
 	mainFile = "../main.go"
 )
@@ -147,7 +147,8 @@ func newCell(t *testing.T, flags ...string) *cell {
 	t.Helper()
 	dir := folder(t)
 	c := &cell{t: t, dir: dir, data: filepath.Join(dir, "data"), flags: flags}
-	c.env = append(os.Environ(), "HOME="+dir, "PACELINE_CONFIG="+filepath.Join(dir, "config.yaml"), "PACELINE_TOKEN_FILE="+filepath.Join(c.data, "token"))
+	c.env = append(os.Environ(), "HOME="+dir, "PACELINE_CONFIG="+filepath.Join(dir, "config.yaml"), "PACELINE_TOKEN_FILE="+filepath.Join(c.data, "token"),
+		"PACELINE_TIMEOUT="+patience.String())
 	t.Cleanup(c.end)
 	return c
 }
@@ -334,7 +335,7 @@ func finish(t *testing.T, cmd *exec.Cmd) result {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	// A command that hangs is a failure of its own, told with what it had said.
-	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	timer := time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() })
 	err := cmd.Run()
 	timer.Stop()
 	var exit *exec.ExitError

@@ -61,7 +61,7 @@ func TestCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	count, err := c.Count(ctx)
 	if err != nil {

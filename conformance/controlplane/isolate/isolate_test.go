@@ -138,7 +138,7 @@ func clean(t *testing.T) {
 
 func wait(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline, tick := time.NewTimer(20*time.Second), time.NewTicker(10*time.Millisecond)
+	deadline, tick := time.NewTimer(2*time.Minute), time.NewTicker(10*time.Millisecond)
 	defer deadline.Stop()
 	defer tick.Stop()
 	for !holds() {

@@ -27,7 +27,7 @@ import (
 )
 
 // patience bounds every wait for something that is certain to come.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // node is one with room for a few pods.
 func node(t *testing.T, name string) cluster.NodeConfig {

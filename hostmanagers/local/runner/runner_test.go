@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait for a real process.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // bench is a runner on a root of its own, and what its observer heard.
 type bench struct {

@@ -46,7 +46,7 @@ func TestAClientOfMesosGoRunsProcesses(t *testing.T) {
 	})
 	e.Do(func(c *cluster.Cluster) { c.AddAgent(cluster.Agent{Hostname: "agent", Resources: plainAgent()}) })
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	f := newClient(t, "http://"+l.Addr().String()+"/api/v1/scheduler")
 	got := f.run(ctx, t, map[string]string{"good": "test -d \"$MESOS_SANDBOX\"", "bad": "exit 3", "killed": "sleep 600"})

@@ -25,7 +25,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ticks := time.NewTicker(time.Millisecond)
 	defer ticks.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); <-ticks.C {
+	for deadline := time.Now().Add(2 * time.Minute); !ok(); <-ticks.C {
 		if time.Now().After(deadline) {
 			t.Fatal(what)
 		}

@@ -66,7 +66,7 @@ func TestScripts(t *testing.T) {
 }
 
 // patience bounds every wait of a script for a command in the background.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // shows waits until a file that a command writes in the background matches: shows rows 'web +service +pending'.
 func shows(ts *testscript.TestScript, _ bool, args []string) {

@@ -46,7 +46,7 @@ func TestItServesUntilItIsStopped(t *testing.T) {
 		if raw, err := os.ReadFile(kubeconfig); err != nil || !strings.Contains(string(raw), url) {
 			t.Errorf("the kubeconfig has %q: %v", raw, err)
 		}
-		for deadline := time.Now().Add(30 * time.Second); ; {
+		for deadline := time.Now().Add(2 * time.Minute); ; {
 			n, err := nodes(t, url)
 			if err == nil && n == 3 {
 				break

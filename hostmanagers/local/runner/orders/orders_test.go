@@ -19,7 +19,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds every wait for a real process.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 func hear[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
