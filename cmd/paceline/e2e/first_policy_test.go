@@ -14,6 +14,9 @@ import (
 	_ "github.com/paceline-sched/paceline/sdk/policy/policytest"
 )
 
+// compileTime bounds the calls of who pushes a policy in Go: it is compiled at low priority, and on a busy machine that takes its time.
+const compileTime = "5m"
+
 // fenced returns the blocks of a document in a language.
 func fenced(t *testing.T, path, language string) []string {
 	t.Helper()
@@ -81,7 +84,7 @@ func run(t *testing.T, c *cell, folder, line string) string {
 	cmd.Dir = folder
 	cmd.Env = append(
 		os.Environ(), "PATH="+filepath.Dir(binary)+string(os.PathListSeparator)+os.Getenv("PATH"), "PACELINE_ADDRESS="+c.address(),
-		"PACELINE_TIMEOUT=5m", // a policy is compiled at low priority: on a busy machine that takes its time
+		"PACELINE_TIMEOUT="+compileTime,
 		"PACELINE_TOKEN_FILE="+filepath.Join(c.data, "token"), "PACELINE_CONFIG="+filepath.Join(c.dir, "config.yaml"))
 	text, err := cmd.CombinedOutput()
 	if err != nil {

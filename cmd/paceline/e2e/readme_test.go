@@ -90,6 +90,7 @@ func TestDocuments(t *testing.T) {
 			env.Setenv("PATH", filepath.Dir(binary)+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Setenv("HOME", os.Getenv("HOME")) // where Go keeps what it has compiled
 			env.Setenv("PACELINE_ADDRESS", c.address())
+			env.Setenv("PACELINE_TIMEOUT", compileTime)
 			env.Setenv("PACELINE_TOKEN_FILE", filepath.Join(c.data, "token"))
 			env.Setenv("PACELINE_CONFIG", filepath.Join(c.dir, "config.yaml"))
 			return nil
