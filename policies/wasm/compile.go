@@ -40,11 +40,13 @@ type Compiler struct {
 	// Command makes the process, which must end in CompileChild with the directory that it is given. It is this program again, as a rule.
 	Command func(ctx context.Context, cache string) *exec.Cmd
 	Limits  Limits
-	Timeout time.Duration // of one module. Default a minute
+	// Timeout is how long one module may take altogether. Default five minutes: a busy machine lets a process of the lowest priority starve, which says nothing of the
+	// module; what says something is Limits.CompileTime.
+	Timeout time.Duration
 }
 
 const (
-	defaultCompileTimeout = time.Minute
+	defaultCompileTimeout = 5 * time.Minute
 	// childPriority is the niceness of the process that compiles.
 	childPriority = 19
 	// childMemory bounds its address space: code that is made to be hard to compile fails there instead of here.
@@ -58,6 +60,7 @@ func (c *Compiler) Compile(ctx context.Context, cache string, module *Module) er
 	if timeout <= 0 {
 		timeout = defaultCompileTimeout
 	}
+	most := c.Limits.orDefault().CompileTime
 	asked := ctx
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -69,12 +72,22 @@ func (c *Compiler) Compile(ctx context.Context, cache string, module *Module) er
 	switch {
 	case asked.Err() != nil:
 		return fmt.Errorf("compiling was given up: %w", context.Cause(asked))
+	case err != nil && computed(cmd.ProcessState) >= most/2: // the kernel counts in ticks when it limits, and exactly when it tells
+		return fmt.Errorf("compiling took more than %v of computing: the module is too large or made to be hard to compile", most)
 	case ctx.Err() != nil:
-		return fmt.Errorf("compiling took more than %v: the module is too large or made to be hard to compile", timeout)
+		return fmt.Errorf("compiling was not done after %v, though it computed for %v only: the machine is too busy; try again when it is less so", timeout, computed(cmd.ProcessState))
 	case err != nil:
 		return fmt.Errorf("the process that compiles failed: %w: %s", err, bytes.TrimSpace(said.Bytes()))
 	}
 	return nil
+}
+
+// computed is how long a process computed that has ended; 0: it did not start.
+func computed(s *os.ProcessState) time.Duration {
+	if s == nil {
+		return 0
+	}
+	return s.UserTime() + s.SystemTime()
 }
 
 // limited takes the first bytes and drops the rest.
@@ -99,6 +112,10 @@ func CompileChild(in io.Reader, cache string, limits Limits) error {
 	}
 	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: childMemory, Max: childMemory}); err != nil {
 		return fmt.Errorf("bound the memory: %w", err)
+	}
+	seconds := uint64((limits.CompileTime + time.Second - 1) / time.Second)
+	if err := syscall.Setrlimit(syscall.RLIMIT_CPU, &syscall.Rlimit{Cur: seconds, Max: seconds}); err != nil { // at the hard limit the kernel kills
+		return fmt.Errorf("bound the time: %w", err)
 	}
 	module, err := io.ReadAll(io.LimitReader(in, maxMetered+1))
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/paceline-sched/paceline/policies/wasm/fuel"
 	"github.com/paceline-sched/paceline/sdk/policyabi"
@@ -51,6 +52,8 @@ type Limits struct {
 	// CallFuel is the most that one call may ever use. Default 1 << 32: modules of Go pay for a whole function each time round a loop in it, some tens of thousands
 	// for a host that costs as many nanoseconds.
 	CallFuel int64
+	// CompileTime is how long the process that compiles a module may compute, in whole seconds. Default a minute.
+	CompileTime time.Duration
 }
 
 func (l Limits) orDefault() Limits {
@@ -65,6 +68,9 @@ func (l Limits) orDefault() Limits {
 	}
 	if l.CallFuel == 0 {
 		l.CallFuel = 1 << 32
+	}
+	if l.CompileTime <= 0 {
+		l.CompileTime = time.Minute
 	}
 	return l
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/placement"
@@ -157,6 +158,29 @@ func TestChildFillsTheCache(t *testing.T) {
 	load(t, guest(t, "bestfit"), wasm.Config{Cache: cache, Compiler: compiler(t)})
 	if after := files(t, cache); len(after) > 1 && strings.Join(after, " ") != strings.Join(before, " ") {
 		t.Fatalf("this process compiled again: %v, then %v", before, after)
+	}
+}
+
+// TestCompilingIsBounded compiles with what never ends: a process that computes is stopped by the time that it computes, as the kernel counts it, and one that waits by the clock.
+func TestCompilingIsBounded(t *testing.T) {
+	t.Parallel()
+	m, err := wasm.Check(guest(t, "bestfit"), wasm.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for script, c := range map[string]struct {
+		timeout time.Duration
+		want    string
+	}{
+		"ulimit -t 1; while :; do :; done": {0, "more than 1s of computing"}, // CompileChild limits itself so
+		"exec sleep 1000":                  {100 * time.Millisecond, "not done after 100ms"},
+	} {
+		compiler := wasm.Compiler{Timeout: c.timeout, Limits: wasm.Limits{CompileTime: time.Second}, Command: func(ctx context.Context, _ string) *exec.Cmd {
+			return exec.CommandContext(ctx, "sh", "-c", script)
+		}}
+		if err := compiler.Compile(t.Context(), t.TempDir(), m); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", script, err)
+		}
 	}
 }
 
