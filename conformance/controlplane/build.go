@@ -82,7 +82,7 @@ func Cached(names ...string) bool {
 		return false
 	}
 	for _, name := range names {
-		if _, err := os.Stat(filepath.Join(cache, name)); err != nil {
+		if _, err := os.Stat(filepath.Join(cache, file(name))); err != nil {
 			return false
 		}
 	}
@@ -124,13 +124,21 @@ func Build(ctx context.Context, log io.Writer, names ...string) (string, error) 
 		}
 		fmt.Fprintf(log, "building %s %s; the first time takes minutes\n", name, Version)
 		half := filepath.Join(cache, "."+name+".half")
-		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", linkFlags, "-o", half, source)
+		args := []string{"build", "-trimpath", "-ldflags", linkFlags, "-o", half}
+		if name == Kwok {
+			mended, err := mendKwok(ctx, filepath.Join(top, module), cache)
+			if err != nil {
+				return "", fmt.Errorf("mend %s: %w", name, err)
+			}
+			args = append(args, "-modfile", mended)
+		}
+		build := exec.CommandContext(ctx, "go", append(args, source)...)
 		build.Dir = filepath.Join(top, module)
 		build.Stdout, build.Stderr = log, log
 		if err := build.Run(); err != nil {
 			return "", fmt.Errorf("build %s: %w", source, err)
 		}
-		if err := os.Rename(half, filepath.Join(cache, name)); err != nil {
+		if err := os.Rename(half, filepath.Join(cache, file(name))); err != nil {
 			return "", fmt.Errorf("keep %s: %w", name, err)
 		}
 	}

@@ -236,7 +236,7 @@ func (p *Plane) KillAPIServer() error { return p.keeper.end(APIServer) }
 func (p *Plane) PID(program string) int { return p.keeper.pid(program) }
 
 func (p *Plane) run(program string, env []string, args ...string) error {
-	return p.keeper.run(program, filepath.Join(p.bin, program), p.cfg.Dir, env, args)
+	return p.keeper.run(program, filepath.Join(p.bin, file(program)), p.cfg.Dir, env, args)
 }
 
 // await waits until the API server is ready.
