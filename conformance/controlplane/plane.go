@@ -23,8 +23,14 @@ import (
 	"github.com/paceline-sched/paceline/conformance/controlplane/isolate"
 )
 
-// patience bounds the wait for a program to be ready.
-const patience = 2 * time.Minute
+const (
+	// patience bounds the wait for a program to be ready.
+	patience = 2 * time.Minute
+	// look bounds one look at whether it is.
+	look = 10 * time.Second
+	// crashes bounds the starts of an API server that does not become ready.
+	crashes = 3
+)
 
 //go:embed kwok.yaml
 var kwokConfig []byte
@@ -232,6 +238,22 @@ func (p *Plane) StartAPIServer(ctx context.Context) error {
 // KillAPIServer ends the API server as a crash does.
 func (p *Plane) KillAPIServer() error { return p.keeper.end(APIServer) }
 
+// CrashAPIServer is KillAPIServer and StartAPIServer. One that does not become ready, as happens when it starts into trouble, is killed again, a few times.
+func (p *Plane) CrashAPIServer(ctx context.Context) error {
+	var err error
+	for range crashes {
+		if p.PID(APIServer) != 0 {
+			if err := p.KillAPIServer(); err != nil {
+				return err
+			}
+		}
+		if err = p.StartAPIServer(ctx); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
 // PID is the process id of one of the plane's programs, for who measures it. Zero: it does not run.
 func (p *Plane) PID(program string) int { return p.keeper.pid(program) }
 
@@ -252,7 +274,9 @@ func (p *Plane) until(ctx context.Context, program string, holds func(ctx contex
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		err := holds(ctx)
+		looking, looked := context.WithTimeout(ctx, look)
+		err := holds(looking)
+		looked()
 		if err == nil {
 			return nil
 		}

@@ -161,11 +161,8 @@ func (r *tried) suffer() {
 	r.change(o)
 	r.every(o.cut, "cut", r.proxy.cutWatches)
 	r.every(o.outage, apiServerKilled, func() {
-		if err := r.plane.KillAPIServer(); err != nil {
-			r.Error(err)
-		}
-		if err := r.plane.StartAPIServer(r.Context()); err != nil {
-			r.Errorf("start the API server again: %v", err)
+		if err := r.plane.CrashAPIServer(r.Context()); err != nil {
+			r.Errorf("kill the API server and start it again: %v", err)
 		}
 	})
 	r.every(17*second, "etcd held up", func() {

@@ -211,11 +211,8 @@ func (p *plane) suffer(ctx context.Context) {
 			}
 			p.held++
 		}
-		if err := p.KillAPIServer(); err != nil {
-			p.Error(err)
-		}
-		if err := p.StartAPIServer(p.Context()); err != nil {
-			p.Errorf("start the API server again: %v", err)
+		if err := p.CrashAPIServer(p.Context()); err != nil {
+			p.Errorf("kill the API server and start it again: %v", err)
 		}
 		p.killed++
 	}
