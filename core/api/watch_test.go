@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/paceline-sched/paceline/sdk/client"
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"

@@ -1,6 +1,8 @@
 package kubernetes
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -79,6 +81,24 @@ func ReadKubeconfig(raw []byte, context string, file func(name string) (path str
 	return c, nil
 }
 
+// CheckCredentials reports what of the certificates that a configuration names, in files or by itself, no client could use.
+func CheckCredentials(c *rest.Config) error {
+	loaded := rest.CopyConfig(c)
+	if err := rest.LoadTLSFiles(loaded); err != nil {
+		return fmt.Errorf("read its certificates: %w", err)
+	}
+	if len(loaded.CAData) > 0 && !x509.NewCertPool().AppendCertsFromPEM(loaded.CAData) {
+		return errors.New("its certificate-authority holds no certificate in PEM form")
+	}
+	if len(loaded.CertData) == 0 && len(loaded.KeyData) == 0 {
+		return nil
+	}
+	if _, err := tls.X509KeyPair(loaded.CertData, loaded.KeyData); err != nil {
+		return fmt.Errorf("its client-certificate and client-key: %w", err)
+	}
+	return nil
+}
+
 // usedName is what the context that is used, its cluster and its user are called once they are picked.
 const usedName = "used"
 
@@ -94,6 +114,8 @@ func pick(all *api.Config, context string) (*api.Config, error) {
 	}
 	chosen := all.Contexts[name]
 	switch {
+	case len(all.Contexts) == 0:
+		return nil, errors.New("it is empty, or names no context: 'kubectl config view --minify --flatten' of a working one prints what it wants")
 	case name == "":
 		return nil, fmt.Errorf("%w as none: it has no current one, and these: %s", ErrNoContext, strings.Join(there, ", "))
 	case chosen == nil:

@@ -80,7 +80,7 @@ func TestReadKubeconfig(t *testing.T) {
 	if _, err := kubernetes.ReadKubeconfig([]byte("swordfish"), "", noFile); err == nil || strings.Contains(err.Error(), "swordfish") {
 		t.Errorf("what is no kubeconfig: %v", err)
 	}
-	if _, err := kubernetes.ReadKubeconfig(nil, "", noFile); !errors.Is(err, kubernetes.ErrNoContext) {
+	if _, err := kubernetes.ReadKubeconfig(nil, "", noFile); err == nil || !strings.Contains(err.Error(), "it is empty") {
 		t.Errorf("an empty one: %v", err)
 	}
 }

@@ -211,6 +211,7 @@ func (d *Driver) contact(watch string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	was := len(d.down) == 0
+	err = advised(err)
 	if err == nil {
 		delete(d.down, watch)
 	} else {

@@ -67,6 +67,9 @@ func (c *Config) kubernetesConfig(name string, k *cluster.Kubernetes) (kubernete
 		return config, wrongSecret("kubernetes.kubeconfig", err)
 	}
 	config.API, err = kubernetes.ReadKubeconfig(raw, k.Context, func(named string) (string, error) { return c.fileOf(k.Kubeconfig, named) })
+	if err == nil {
+		err = kubernetes.CheckCredentials(config.API)
+	}
 	switch {
 	case errors.Is(err, kubernetes.ErrNoContext):
 		return config, &cluster.FieldError{Field: "kubernetes.context", Message: err.Error(), Hint: "name one of these"}
