@@ -139,10 +139,14 @@ func (w *world) showHosts() string {
 	hosts, _ := w.state.Reader().Hosts("", "", 1<<20)
 	for _, h := range hosts {
 		fmt.Fprintf(&out, "%s/%s used %d of %d, %d tasks", h.Cluster, h.Name, h.Used[resource.CPU], h.Summary.Capacity[resource.CPU], h.Tasks)
-		for text, on := range map[string]bool{" gone": !h.Present, " draining": h.Draining} {
-			if on {
-				out.WriteString(text)
-			}
+		if !h.Present {
+			out.WriteString(" gone")
+		}
+		if h.Draining {
+			out.WriteString(" draining")
+		}
+		if h.Past {
+			out.WriteString(" past")
 		}
 		out.WriteString("\n")
 	}

@@ -90,7 +90,8 @@ func (s *hostScan) run(r scheduler.Reader) {
 
 func (s *hostScan) matches(h *scheduler.HostView) bool {
 	switch {
-	case s.request.GetHostPool() != "" && h.Summary.HostPool != s.request.GetHostPool(),
+	case h.Past && len(s.request.GetStates()) == 0,
+		s.request.GetHostPool() != "" && h.Summary.HostPool != s.request.GetHostPool(),
 		len(s.request.GetStates()) > 0 && !slices.Contains(s.request.GetStates(), hostState(h)):
 		return false
 	}

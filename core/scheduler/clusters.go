@@ -293,7 +293,7 @@ func (s *State) leaveCluster(name string) {
 				s.touch(j)
 			}
 		}
-		s.eraseHost(h) // or after JobRetention, if an ended run still names it
+		s.eraseHost(h) // or later, if an ended run still names it
 	}
 	delete(s.clusters, name)
 	s.hostEpoch++

@@ -250,5 +250,6 @@ func (s *State) poolView(p respool.Pool) PoolView {
 func (s *State) hostView(h *hostState) HostView {
 	v := HostView{HostRecord: h.HostRecord, Used: h.used, Tasks: h.tasks, Details: h.details}
 	v.Summary.Attributes = maps.Clone(h.Summary.Attributes)
+	v.Past = !h.Present && h.tasks == 0 && s.now-h.Since >= s.keptFor(h)
 	return v
 }

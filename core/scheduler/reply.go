@@ -344,23 +344,32 @@ func (s *State) hostLeft(h *hostState, why string) {
 func (s *State) remindOfHost(h *hostState) {
 	if !h.forgetting {
 		h.forgetting = true
-		s.setTimer(timer{at: max(h.Since, s.now-int64(s.cfg.JobRetention)) + int64(s.cfg.JobRetention), kind: timerHost, host: h})
+		keep := s.keptFor(h)
+		s.setTimer(timer{at: max(h.Since, s.now-keep) + keep, kind: timerHost, host: h})
 	}
 }
 
-// forgetHost drops a host that left long ago, once nothing kept names it: clusters that make and unmake machines would fill the cell with
+// keptFor is how long a host that left is kept, in nanoseconds.
+func (s *State) keptFor(h *hostState) int64 {
+	if h.Draining {
+		return int64(s.cfg.JobRetention)
+	}
+	return int64(s.cfg.HostRetention)
+}
+
+// forgetHost drops a host that left a while ago, once nothing kept names it: clusters that make and unmake machines would fill the cell with
 // them. A daemon's instance there is set aside for the next host.
 func (s *State) forgetHost(h *hostState) {
 	h.forgetting = false
 	if s.hosts[h.ID] != h || h.Present {
 		return
 	}
-	if s.now-h.Since >= int64(s.cfg.JobRetention) {
+	if keep := s.keptFor(h); s.now-h.Since >= keep {
 		if s.eraseHost(h) {
 			return
 		}
 		h.forgetting = true
-		s.setTimer(timer{at: s.now + int64(s.cfg.JobRetention), kind: timerHost, host: h})
+		s.setTimer(timer{at: s.now + keep, kind: timerHost, host: h})
 		return
 	}
 	s.remindOfHost(h)

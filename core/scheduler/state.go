@@ -66,8 +66,11 @@ type Config struct {
 	LaunchTimeout time.Duration
 	// KillResend is how long after its grace period an unanswered kill is sent again. Default 15 s.
 	KillResend time.Duration
-	// JobRetention is how long an ended job, or a host that left, can be looked at. Default 24 h; at least 1 s.
+	// JobRetention is how long an ended job can be looked at. Default 24 h; at least 1 s.
 	JobRetention time.Duration
+	// HostRetention is how long a host that left its cluster is kept which no instance's last run names. One that an operator drained is kept as
+	// JobRetention says, in case it comes back from its maintenance. Default 10 min, or JobRetention if that is shorter; at least 1 s.
+	HostRetention time.Duration
 	// IdempotencyWindow is how long a repeated call finds its first answer. Default 24 h.
 	IdempotencyWindow time.Duration
 	// PreemptionsPerSecond bounds the runs that make room for others, with bursts of a second's worth. Default 500; range 1 to 100,000. More lets
@@ -88,6 +91,7 @@ func (c Config) WithDefaults() Config {
 	set(&c.LaunchTimeout, 2*time.Minute)
 	set(&c.KillResend, 15*time.Second)
 	set(&c.JobRetention, 24*time.Hour)
+	set(&c.HostRetention, min(10*time.Minute, c.JobRetention))
 	set(&c.IdempotencyWindow, 24*time.Hour)
 	if c.PreemptionsPerSecond == 0 {
 		c.PreemptionsPerSecond = 500
@@ -108,6 +112,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%d preemptions a second are out of range: use 1 to 100000", c.PreemptionsPerSecond)
 	case c.JobRetention < time.Second:
 		return fmt.Errorf("job retention %v is too short: use at least 1s", c.JobRetention)
+	case c.HostRetention < time.Second:
+		return fmt.Errorf("host retention %v is too short: use at least 1s", c.HostRetention)
 	case c.LaunchTimeout < time.Second || c.KillResend < time.Second || c.IdempotencyWindow < time.Second:
 		return fmt.Errorf("launch time-out %v, kill resend %v and idempotency window %v must be at least 1s each",
 			c.LaunchTimeout, c.KillResend, c.IdempotencyWindow)

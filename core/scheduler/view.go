@@ -68,6 +68,8 @@ type (
 		Used    resource.Vector
 		Tasks   int
 		Details map[string]string // what its cluster says of it, for people; nothing until it is in contact
+		// Past says that it left a while ago, nothing holds it, and only what ended there still names it.
+		Past bool
 	}
 
 	// CellView is the cell as a whole.
