@@ -21,7 +21,7 @@ func says(words ...string) func(*driver.Launch) {
 func checked(check string, words ...string) func(*driver.Launch) {
 	return func(l *driver.Launch) {
 		l.Command = words
-		l.Health = &workload.HealthCheck{Exec: []string{"sh", "-c", check}, Interval: time.Second, Timeout: time.Second, FailureThreshold: 2}
+		l.Health = &workload.HealthCheck{Exec: []string{"sh", "-c", check}, Interval: time.Second, Timeout: time.Minute, FailureThreshold: 2}
 	}
 }
 

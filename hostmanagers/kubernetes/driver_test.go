@@ -42,7 +42,15 @@ func says(words ...string) func(*driver.Launch) {
 func checked(check string, words ...string) func(*driver.Launch) {
 	return func(l *driver.Launch) {
 		l.Command = words
-		l.Health = &workload.HealthCheck{Exec: []string{"sh", "-c", check}, Interval: time.Second, Timeout: time.Second, FailureThreshold: 2}
+		l.Health = &workload.HealthCheck{Exec: []string{"sh", "-c", check}, Interval: time.Second, Timeout: time.Minute, FailureThreshold: 2}
+	}
+}
+
+// patiently gives a task that is not well at once its time to become so.
+func patiently(work func(*driver.Launch)) func(*driver.Launch) {
+	return func(l *driver.Launch) {
+		work(l)
+		l.Health.FailureThreshold = 1000
 	}
 }
 
@@ -160,7 +168,7 @@ func TestProcesses(t *testing.T) {
 				Exit:    func(l *driver.Launch, code int32) { says("sh", "-c", "exit "+strconv.Itoa(int(code)))(l) },
 				Forever: says("sleep", "1000"), Bad: bad,
 				Healthy: checked("true", "sleep", "1000"), Sick: checked("false", "sleep", "1000"),
-				Deaf:  checked("test -e "+deaf, "sh", "-c", "trap '' TERM; touch "+deaf+"; while :; do sleep 1; done"),
+				Deaf:  patiently(checked("test -e "+deaf, "sh", "-c", "trap '' TERM; touch "+deaf+"; while :; do sleep 1; done")),
 				Print: func(l *driver.Launch, text string) { says("printf", "%s", text)(l) },
 			}))
 		})

@@ -20,7 +20,7 @@ func shell(script string) func(*driver.Launch) {
 }
 
 func checked(script string, check workload.HealthCheck) func(*driver.Launch) {
-	check.Interval, check.Timeout, check.FailureThreshold = 20*time.Millisecond, 5*time.Second, max(2, check.FailureThreshold)
+	check.Interval, check.Timeout, check.FailureThreshold = 20*time.Millisecond, time.Minute, max(2, check.FailureThreshold)
 	return func(l *driver.Launch) {
 		shell(script)(l)
 		l.Health = &check
@@ -30,10 +30,10 @@ func checked(script string, check workload.HealthCheck) func(*driver.Launch) {
 var work = drivertest.Work{
 	Exit:    func(l *driver.Launch, code int32) { shell(fmt.Sprintf("exit %d", code))(l) },
 	Forever: shell("exec sleep 1000"),
-	Deaf:    checked("trap '' TERM; touch deaf; while :; do sleep 0.05; done", workload.HealthCheck{Exec: []string{"test", "-e", "deaf"}, FailureThreshold: 1000}),
+	Deaf:    checked("trap '' TERM; touch deaf; while :; do sleep 0.05; done", workload.HealthCheck{Exec: []string{"test", "-e", "deaf"}, FailureThreshold: 100_000}),
 	Bad:     func(l *driver.Launch) { l.Command = []string{"no-such-command"} },
 	Print:   func(l *driver.Launch, text string) { l.Command = []string{"printf", "%s", text} },
-	Healthy: checked("sleep 0.1; touch ready; exec sleep 1000", workload.HealthCheck{Exec: []string{"test", "-e", "ready"}, FailureThreshold: 1000}),
+	Healthy: checked("sleep 0.1; touch ready; exec sleep 1000", workload.HealthCheck{Exec: []string{"test", "-e", "ready"}, FailureThreshold: 100_000}),
 	Sick:    checked("exec sleep 1000", workload.HealthCheck{Exec: []string{"sh", "-c", "echo feverish; exit 1"}}),
 }
 

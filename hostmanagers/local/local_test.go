@@ -200,7 +200,7 @@ func TestNetworkHealthChecks(t *testing.T) {
 	d := open(t, local.Config{Root: t.TempDir()})
 	http, tcp := workload.HealthCheck{HTTP: &workload.HTTPCheck{Port: "web", Path: "/"}}, workload.HealthCheck{TCP: &workload.TCPCheck{Port: "web"}}
 	for i, check := range []workload.HealthCheck{http, tcp} {
-		check.Interval, check.FailureThreshold = time.Millisecond, 1000
+		check.Interval, check.FailureThreshold = time.Millisecond, 1_000_000
 		port := freePort(t)
 		l := d.launch(driver.Launch{
 			Run: runID(i + 1), Command: []string{"sleep", "1000"}, Health: &check, Ports: []driver.AssignedPort{{Name: "web", Number: port}},
