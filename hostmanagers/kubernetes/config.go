@@ -49,6 +49,8 @@ type Config struct {
 	Requests int
 	// Page is how many objects one answer to a list has, so that neither side ever holds all of them as such. Default: 1,000.
 	Page int
+	// Paged has all lists come in pages. Otherwise they come by the watch that follows on them, where the server does that.
+	Paged bool
 	// FirstWait and LongestWait bound the waits between two attempts of a request or a watch; each is drawn between nothing and twice the one
 	// before. Defaults: 50 ms, 5 s.
 	FirstWait, LongestWait time.Duration

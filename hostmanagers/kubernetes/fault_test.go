@@ -169,39 +169,45 @@ func TestWatchesThatFail(t *testing.T) {
 			}
 		}, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.start(func(c *kubernetes.Config) { c.Page = 4 })
-				w.launch(0, 10, nil) // more than a page
-				w.pass(time.Minute)
-				w.takeCounts()
-				c.trouble(w)
-				counts := w.takeCounts()
-				if n := counts["LIST pods"]; n > c.lists {
-					t.Errorf("pods were listed %d times", n)
-				}
-				if n := counts["WATCH pods"] + counts["WATCH nodes"]; n > 250 {
-					t.Errorf("watches were begun %d times", n)
-				}
-				w.breaks(nil)
-				w.pass(time.Minute)
-				if n := w.sink.count(0, 10, workload.RunRunning); n != 10 {
-					t.Errorf("afterwards %d of 10 runs run", n)
-				}
-				if d := w.driver.Describe(); d.Err != nil {
-					t.Errorf("afterwards it is described as %v", d.Err)
-				}
-				w.launch(10, 20, exits)
-				w.pass(time.Minute)
-				if n := w.sink.count(10, 20, workload.RunSucceeded); n != 10 || len(w.pods()) != 10 {
-					t.Errorf("%d of 10 later runs succeeded, and there are %d pods", n, len(w.pods()))
-				}
-				inventories, lost := w.sink.told()
-				if inventories != lost+1 {
-					t.Errorf("%d inventories were told, and %d losses of contact", inventories, lost)
-				}
+		for way, paged := range map[string]bool{"by watches": false, "in pages": true} {
+			t.Run(name+", lists come "+way, func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					w.start(func(c *kubernetes.Config) { c.Page, c.Paged = 4, paged })
+					watchesFail(t, w, c.trouble, c.lists)
+				})
 			})
-		})
+		}
+	}
+}
+
+func watchesFail(t *testing.T, w *world, trouble func(*world), lists int) {
+	w.launch(0, 10, nil) // more than a page
+	w.pass(time.Minute)
+	w.takeCounts()
+	trouble(w)
+	counts := w.takeCounts()
+	if n := counts["LIST pods"]; n > lists {
+		t.Errorf("pods were listed %d times", n)
+	}
+	if n := counts["WATCH pods"] + counts["WATCH nodes"]; n > 250 {
+		t.Errorf("watches were begun %d times", n)
+	}
+	w.breaks(nil)
+	w.pass(time.Minute)
+	if n := w.sink.count(0, 10, workload.RunRunning); n != 10 {
+		t.Errorf("afterwards %d of 10 runs run", n)
+	}
+	if d := w.driver.Describe(); d.Err != nil {
+		t.Errorf("afterwards it is described as %v", d.Err)
+	}
+	w.launch(10, 20, exits)
+	w.pass(time.Minute)
+	if n := w.sink.count(10, 20, workload.RunSucceeded); n != 10 || len(w.pods()) != 10 {
+		t.Errorf("%d of 10 later runs succeeded, and there are %d pods", n, len(w.pods()))
+	}
+	inventories, lost := w.sink.told()
+	if inventories != lost+1 {
+		t.Errorf("%d inventories were told, and %d losses of contact", inventories, lost)
 	}
 }
 
@@ -219,7 +225,7 @@ func TestListsThatAlwaysExpire(t *testing.T) {
 			}
 			return emulator.Fault{}
 		})
-		inventory := w.start(func(c *kubernetes.Config) { c.Page = 4; c.Pods.Epoch = 2 })
+		inventory := w.start(func(c *kubernetes.Config) { c.Page, c.Paged, c.Pods.Epoch = 4, true, 2 })
 		if len(inventory.Runs) != 10 || len(inventory.Hosts) != 2 {
 			t.Errorf("the inventory has %d runs and %d hosts", len(inventory.Runs), len(inventory.Hosts))
 		}

@@ -2,7 +2,9 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -29,6 +31,9 @@ const (
 	wholeTimeout = 5 * time.Minute
 	// soon is how short a watch must have been to count as a failure.
 	soon = time.Second
+	// glance is how often a list that comes by a watch is looked at. If nothing came since, or at the last of so many glances, it is given up.
+	glance  = time.Minute
+	glances = 5
 )
 
 // view is one kind of object that is listed and then watched.
@@ -37,12 +42,15 @@ type view struct {
 	begin func()                                                                   // a list begins
 	page  func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) // takes in a part of it
 	head  func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) // takes in nothing
-	end   func()                                                                   // it is complete
-	watch func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
-	event func(watch.Event)
+	// listed takes in an object of a list that comes by a watch, or what has become of it since the list began.
+	listed func(watch.Event)
+	end    func() // the list is complete
+	watch  func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+	event  func(watch.Event)
 
-	expired int  // how many lists in a row have expired before their last page
-	whole   bool // that was too often: lists are asked for in one answer
+	paged   bool // lists come in pages
+	expired int  // how many lists in a row have expired before their end
+	whole   bool // that was too often: instead of pages there is one answer
 }
 
 func (d *Driver) watchNodes(ctx context.Context) {
@@ -67,10 +75,21 @@ func (d *Driver) watchNodes(ctx context.Context) {
 			}
 			return nodes.ListMeta, nil
 		},
+		listed: func(e watch.Event) {
+			n, ok := e.Object.(*corev1.Node)
+			switch {
+			case !ok:
+			case e.Type == watch.Deleted:
+				list = slices.DeleteFunc(list, func(o mirror.Node) bool { return o.Name == n.Name })
+			default: // of two of a name the later counts
+				list = append(list, d.cfg.Limits.ReadNode(n))
+			}
+		},
 		end: func() {
 			d.input(func(now int64, out *mirror.Output) { d.machine.Nodes(now, list, out) })
 			list = nil
 		},
+		paged: d.cfg.Paged,
 		watch: d.watcher("nodes"),
 		event: func(e watch.Event) {
 			n, ok := e.Object.(*corev1.Node)
@@ -90,11 +109,11 @@ func (d *Driver) watchNodes(ctx context.Context) {
 }
 
 func (d *Driver) watchPods(ctx context.Context) {
-	var list []mirror.Pod
+	l := podList{driver: d}
 	d.follow(ctx, &view{
 		name: "pods",
 		begin: func() {
-			list = nil
+			l.part, l.rest = l.part[:0], nil
 			d.input(func(int64, *mirror.Output) { d.machine.Listing() })
 		},
 		page: func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) {
@@ -103,7 +122,7 @@ func (d *Driver) watchPods(ctx context.Context) {
 				return metav1.ListMeta{}, fmt.Errorf("list the pods: %w", err)
 			}
 			for i := range pods.Items {
-				list = append(list, d.cfg.Limits.ReadPod(&pods.Items[i]))
+				l.add(&pods.Items[i])
 			}
 			return pods.ListMeta, nil
 		},
@@ -114,10 +133,18 @@ func (d *Driver) watchPods(ctx context.Context) {
 			}
 			return pods.ListMeta, nil
 		},
-		end: func() {
-			d.input(func(now int64, out *mirror.Output) { d.machine.Pods(now, list, out) })
-			list = nil
+		listed: func(e watch.Event) {
+			p, ok := e.Object.(*corev1.Pod)
+			switch {
+			case !ok:
+			case e.Type == watch.Deleted:
+				l.remove(p)
+			default: // of two of a key the later counts
+				l.add(p)
+			}
 		},
+		end:   l.end,
+		paged: d.cfg.Paged,
 		watch: d.watcher("pods"),
 		event: func(e watch.Event) {
 			p, ok := e.Object.(*corev1.Pod)
@@ -136,6 +163,44 @@ func (d *Driver) watchPods(ctx context.Context) {
 	})
 }
 
+// podList is a list of pods that is under way. The machine takes it in by parts, and leaves what must be told together.
+type podList struct {
+	driver *Driver
+	part   []mirror.Pod
+	rest   []mirror.Pod
+}
+
+// maxPart is how many pods the machine is told of at once.
+const maxPart = 256
+
+func (l *podList) add(p *corev1.Pod) {
+	if l.part = append(l.part, l.driver.cfg.Limits.ReadPod(p)); len(l.part) == maxPart {
+		l.flush()
+	}
+}
+
+func (l *podList) flush() {
+	l.driver.input(func(now int64, out *mirror.Output) {
+		l.rest = append(l.rest, l.driver.machine.Listed(now, l.part, out)...)
+	})
+	clear(l.part)
+	l.part = l.part[:0]
+}
+
+// remove takes in that a pod is gone, with the last that was known of it.
+func (l *podList) remove(p *corev1.Pod) {
+	l.flush()
+	record := l.driver.cfg.Limits.ReadPod(p)
+	l.rest = slices.DeleteFunc(l.rest, func(o mirror.Pod) bool { return o.Key == record.Key })
+	l.driver.input(func(now int64, out *mirror.Output) { l.driver.machine.PodGone(now, &record, out) })
+}
+
+func (l *podList) end() {
+	l.flush()
+	l.driver.input(func(now int64, out *mirror.Output) { l.driver.machine.Pods(now, l.rest, out) })
+	l.rest = nil
+}
+
 // get asks for all objects of a resource. A request that fails is not made again by the client: that is for follow to do.
 func (d *Driver) get(resource string, o *metav1.ListOptions) *rest.Request {
 	return d.api.RESTClient().Get().Resource(resource).VersionedParams(o, scheme.ParameterCodec).MaxRetries(0)
@@ -149,32 +214,36 @@ func (d *Driver) watcher(resource string) func(context.Context, metav1.ListOptio
 }
 
 // follow keeps a view up to date until the context ends. A watch that ends goes on from where it was; only if the server does not remember that
-// far, or has not come that far, everything is listed anew.
+// far, or has not come that far, everything is listed anew: by the watch that follows on the list, or in pages where that failed or is not to be had.
 func (d *Driver) follow(ctx context.Context, v *view) {
-	version, pause := "", backoff{cfg: &d.cfg}
+	version, failed, pause := "", false, backoff{cfg: &d.cfg}
 	for ctx.Err() == nil {
 		var err error
 		if version != "" {
 			version, err = setBack(ctx, v, version)
 		}
-		if err == nil && version == "" {
+		if err == nil && version == "" && (v.paged || failed) {
 			version, err = d.list(ctx, v)
 		}
 		if err == nil {
 			version, err = d.watch(ctx, v, version, &pause)
 		}
-		if err != nil && ctx.Err() == nil {
-			switch {
-			case !gone(err), version == "" && v.whole:
-				d.contact(v.name, err)
-			case version == "": // a list expired before its last page
-				d.expire(v, err)
-			}
-			if gone(err) {
-				version = ""
-			}
-			d.sleep(ctx, pause.next(err))
+		failed = err != nil && version == ""
+		switch {
+		case err == nil || ctx.Err() != nil:
+			continue
+		case errors.Is(err, errRefused):
+			v.paged = true
+			continue
+		case !gone(err), failed && v.whole:
+			d.contact(v.name, err)
+		case failed:
+			d.expire(v, err)
 		}
+		if gone(err) {
+			version = ""
+		}
+		d.sleep(ctx, pause.next(err))
 	}
 }
 
@@ -215,7 +284,7 @@ func (d *Driver) list(ctx context.Context, v *view) (string, error) {
 	}
 }
 
-// expire takes in that a list expired before its last page: the server forgets its history faster than the pages come. After some in a row everything is asked
+// expire takes in that a list expired before its end: the server forgets its history faster than the pages come. After some in a row everything is asked
 // for in one answer, of what the server has now; what a cache of it has may be older than what is known here, and runs would seem to be lost.
 func (d *Driver) expire(v *view, err error) {
 	v.expired++
@@ -243,19 +312,38 @@ func within(ctx context.Context, o metav1.ListOptions, page func(context.Context
 	return page(ctx, o)
 }
 
-// watch follows one watch to its end, and returns the version to go on from.
+// errRefused is returned for a list by a watch that the server does not give. Asked again it would not either.
+var errRefused = errors.New("the API server does not list by watches")
+
+// watch follows one watch to its end, and returns the version to go on from. Without a version it begins with a list.
 func (d *Driver) watch(ctx context.Context, v *view, version string, pause *backoff) (string, error) {
 	lasts := int64(watchSeconds)
+	o := metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &lasts}
+	listing := version == ""
+	if listing {
+		o.SendInitialEvents, o.ResourceVersionMatch = &listing, metav1.ResourceVersionMatchNotOlderThan
+		v.begin()
+	}
 	ctx, cancel := context.WithTimeout(ctx, watchSeconds*time.Second+requestTimeout) // longer than the server would let it
 	defer cancel()
 	answered := d.cfg.AfterFunc(requestTimeout, cancel)
-	w, err := v.watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &lasts})
+	w, err := v.watch(ctx, o)
 	answered()
-	if err != nil {
+	switch {
+	case err != nil && listing && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)): // it is older, or was told not to
+		return "", fmt.Errorf("%w: %w", errRefused, err)
+	case err != nil && listing:
+		return "", fmt.Errorf("list by a watch: %w", err)
+	case err != nil:
 		return version, fmt.Errorf("watch from version %s on: %w", version, err)
 	}
 	defer w.Stop()
-	begun, heard := d.cfg.Now(), false
+	if listing {
+		if version, err = d.stream(v, w); err != nil {
+			return "", err
+		}
+	}
+	begun, heard := d.cfg.Now(), listing
 	d.contact(v.name, nil)
 	for e := range w.ResultChan() {
 		if e.Type == watch.Error {
@@ -272,6 +360,45 @@ func (d *Driver) watch(ctx context.Context, v *view, version string, pause *back
 		d.sleep(ctx, pause.next(nil))
 	}
 	return version, nil
+}
+
+// stream takes in the list that a watch begins with, and returns its version. What changes meanwhile may be told before its end.
+func (d *Driver) stream(v *view, w watch.Interface) (string, error) {
+	look := make(chan struct{}, 1)
+	ring := func() { look <- struct{}{} }
+	stop := d.cfg.AfterFunc(glance, ring)
+	defer func() { stop() }()
+	n, seen, looks := 0, 0, 0
+	for {
+		select {
+		case e, ok := <-w.ResultChan():
+			switch {
+			case !ok:
+				return "", fmt.Errorf("list by a watch: it was cut after %d objects, before its end", n)
+			case e.Type == watch.Error:
+				return "", apierrors.FromObject(e.Object)
+			case e.Type != watch.Bookmark:
+				n++
+				v.listed(e)
+			case isEnd(e.Object):
+				v.expired = 0
+				v.end()
+				return versionOf(e.Object, ""), nil
+			}
+		case <-look:
+			if looks++; n == seen || looks == glances { // a server that skips what it does not know never says where the list ends
+				return "", fmt.Errorf("%w: after %d objects its end has not come within %s", errRefused, n, glance*time.Duration(looks))
+			}
+			seen = n
+			stop = d.cfg.AfterFunc(glance, ring)
+		}
+	}
+}
+
+// isEnd reports whether a bookmark ends a list.
+func isEnd(o runtime.Object) bool {
+	m, err := meta.Accessor(o)
+	return err == nil && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
 func versionOf(o runtime.Object, otherwise string) string {

@@ -87,6 +87,8 @@ func kindOf(r *http.Request) string {
 	}
 	verb := r.Method
 	switch {
+	case r.URL.Query().Has("sendInitialEvents"):
+		verb = "LIST" // by the watch that follows on it
 	case r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1":
 		verb = "WATCH"
 	case r.URL.Query().Get("limit") == "1":

@@ -59,8 +59,9 @@ type Stats struct{ Nodes, Foreign, Runs, Calls int }
 
 // foreign is a pod of somebody else, on its node.
 type foreign struct {
-	node  *node
-	takes Demand
+	node    *node
+	takes   Demand
+	listing uint64 // the list of pods that was the newest when it was told of
 }
 
 // Machine is what is known of one cluster. Make it with New.
@@ -331,7 +332,23 @@ func (m *Machine) sorted() []*run {
 // Listing takes in that a list of all pods is about to be asked for: what is created from now on may be missing in it.
 func (m *Machine) Listing() { m.listing++ }
 
-// Pods takes in all pods there are.
+// Listed takes in a part of the list of all pods. It returns those that are for Pods in the end, in the memory of the part: what others have is
+// known at once, so that nobody needs to hold all of it.
+func (m *Machine) Listed(now int64, part []Pod, out *Output) (rest []Pod) {
+	m.begin(now, out)
+	defer m.end()
+	rest = part[:0]
+	for i := range part {
+		if part[i].Own {
+			rest = append(rest, part[i])
+		} else {
+			m.takePod(&part[i])
+		}
+	}
+	return rest
+}
+
+// Pods takes in the end of the list of all pods, with what Listed returned or was not given of it.
 func (m *Machine) Pods(now int64, pods []Pod, out *Output) {
 	m.begin(now, out)
 	defer m.end()
@@ -339,8 +356,8 @@ func (m *Machine) Pods(now int64, pods []Pod, out *Output) {
 	for i := range pods {
 		listed[pods[i].Key] = struct{}{}
 	}
-	for key := range m.foreign {
-		if _, ok := listed[key]; !ok {
+	for key, f := range m.foreign {
+		if _, ok := listed[key]; !ok && f.listing < m.listing {
 			m.dropForeign(key)
 		}
 	}
@@ -386,11 +403,13 @@ func (m *Machine) takePod(p *Pod) {
 		return
 	}
 	if old, ok := m.foreign[p.Key]; ok && old.node.Name == p.Node && old.takes.same(&p.Takes) {
+		old.listing = m.listing
+		m.foreign[p.Key] = old
 		return
 	}
 	m.dropForeign(p.Key)
 	n := m.node(p.Node)
-	m.foreign[p.Key] = foreign{n, p.Takes}
+	m.foreign[p.Key] = foreign{n, p.Takes, m.listing}
 	n.foreign++
 	n.load = n.load.plus(&p.Takes, 1)
 	if p.Takes.more != nil {

@@ -133,7 +133,10 @@ func (w *world) pods(pods ...*corev1.Pod) {
 	for _, p := range pods {
 		list = append(list, mirrorConfig.ReadPod(p))
 	}
-	w.do(func(now int64) { w.m.Pods(now, list, &w.out) })
+	half := len(list) / 2 // a list may come in parts
+	var rest []mirror.Pod
+	w.do(func(now int64) { rest = w.m.Listed(now, list[:half:half], &w.out) })
+	w.do(func(now int64) { w.m.Pods(now, append(rest, list[half:]...), &w.out) })
 }
 
 func (w *world) changed(p *corev1.Pod) {
