@@ -51,14 +51,15 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	pods := fs.Int("pods", 10_000, "number of pods")
 	view := fs.Int("view", viewPods, "number of pods, on the highest number of nodes, of the run that measures memory and restarts; 0: no such run")
 	rounds := fs.Int("rounds", 3, "number of times that each run is made, in turn with the others; medians are compared")
-	only := fs.String("only", ".", "make the runs that match this `regexp`: limit, scheduler-after, scheduler-while, paceline, each with /1000 or /5000, and /kwok")
+	only := fs.String("only", ".", "make the runs that match this `regexp`: limit, scheduler-after, scheduler-while, paceline, each with /1000 or /5000, and /kwok; view, lists")
 	driver := fs.String("driver", "", "only connect a driver to the cluster of this kubeconfig, and say what that takes; the run that measures memory calls itself so")
+	way := fs.String("list", watched, "with -driver: how it lists: watches, pages")
 	owner := fs.String("owner", "", "with -driver: whose pods are its runs")
 	if err := fs.Parse(args); err != nil {
 		return err //nolint:wrapcheck // the flag package says what is wrong with which flag
 	}
 	if *driver != "" {
-		return connectDriver(ctx, *driver, *owner, out)
+		return connectDriver(ctx, *driver, *owner, *way, out)
 	}
 	s := settings{binary: *binary, pods: *pods, view: *view, rounds: *rounds, out: out}
 	var err error
@@ -95,6 +96,11 @@ func (s *settings) measure(ctx context.Context) error {
 	if s.view > 0 && s.only.MatchString("view") {
 		if err := s.fullView(ctx); err != nil {
 			return fmt.Errorf("view: %w", err)
+		}
+	}
+	if s.view > 0 && s.only.MatchString("lists") {
+		if err := s.lists(ctx); err != nil {
+			return fmt.Errorf("lists: %w", err)
 		}
 	}
 	return s.judge(all)

@@ -12,7 +12,7 @@ import (
 )
 
 // patience bounds one run.
-const patience = 5 * time.Minute
+const patience = 15 * time.Minute
 
 // stage is a control plane of its own with its nodes, and who counts its pods.
 type stage struct {

@@ -28,12 +28,12 @@ type viewed struct {
 }
 
 // connectDriver is the process of its own that is measured.
-func connectDriver(ctx context.Context, kubeconfig, owner string, out io.Writer) error {
+func connectDriver(ctx context.Context, kubeconfig, owner, way string, out io.Writer) error {
 	api, err := kubernetes.Connect(kubeconfig, "")
 	if err != nil {
 		return err //nolint:wrapcheck // it says what it is of
 	}
-	d, err := kubernetes.New(kubernetes.Config{API: api, Pods: manifest.Config{Owner: owner}})
+	d, err := kubernetes.New(kubernetes.Config{API: api, Pods: manifest.Config{Owner: owner}, Paged: way != watched})
 	if err != nil {
 		return err //nolint:wrapcheck // it says what it is of
 	}
@@ -113,11 +113,11 @@ func (s *settings) look(ctx context.Context, st *stage, c *cell) error {
 	if err != nil {
 		return err //nolint:wrapcheck // it says what it is of
 	}
-	own, err := s.driver(ctx, st, owner)
+	own, _, err := s.driver(ctx, st, owner, watched)
 	if err != nil {
 		return err
 	}
-	foreign, err := s.driver(ctx, st, "somebody-else")
+	foreign, _, err := s.driver(ctx, st, "somebody-else", watched)
 	if err != nil {
 		return err
 	}
@@ -151,21 +151,21 @@ func (s *settings) look(ctx context.Context, st *stage, c *cell) error {
 	return nil
 }
 
-// driver has a process of its own connect.
-func (s *settings) driver(ctx context.Context, st *stage, owner string) (*viewed, error) {
+// driver has a process of its own connect, which lists in one of the ways, and tells its processor time as well.
+func (s *settings) driver(ctx context.Context, st *stage, owner, way string) (*viewed, time.Duration, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+		return nil, 0, fmt.Errorf("find this program: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, self, "-driver", st.plane.Kubeconfig(), "-owner", owner)
+	cmd := exec.CommandContext(ctx, self, "-driver", st.plane.Kubeconfig(), "-owner", owner, "-list", way)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("connect a driver alone: %w", err)
+		return nil, 0, fmt.Errorf("connect a driver alone: %w", err)
 	}
 	v := &viewed{}
 	if err := json.Unmarshal(out, v); err != nil {
-		return nil, fmt.Errorf("connect a driver alone: %w", err)
+		return nil, 0, fmt.Errorf("connect a driver alone: %w", err)
 	}
-	return v, nil
+	return v, cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
 }
