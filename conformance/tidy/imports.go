@@ -68,7 +68,7 @@ var packageRules = []packageRule{
 	},
 
 	{"hostmanagers/shard", []string{"core/..."}, "runs any driver; knows none by name"},
-	{"hostmanagers/split", []string{"core/driver", "core/shard", "core/workload", "hostmanagers/simulated"}, "cuts any driver; its tests cut a simulated cluster"},
+	{"hostmanagers/split", []string{"core/cluster", "core/driver", "core/shard", "core/workload", "hostmanagers/simulated"}, "cuts any driver; its tests cut a simulated cluster"},
 	{"hostmanagers/news", []string{"core/driver", "core/workload"}, "brings any driver's news to its sink; knows none by name"},
 	{"hostmanagers/local", []string{"core/driver", "core/execution", "core/resource", "core/workload", "core/telemetry", "hostmanagers/local/..."}, "a driver knows the contract, not the scheduler"},
 	{"hostmanagers/local/runner/...", []string{"core/driver", "core/execution", "core/resource", "core/workload", "hostmanagers/local/runner/..."}, "runs processes for every emulated cluster"},
@@ -85,7 +85,7 @@ var packageRules = []packageRule{
 	{"hostmanagers/kubernetes/emulator", []string{"hostmanagers/local/runner/...", "hostmanagers/kubernetes/emulator/..."}, "serves an emulated cluster to any client; knows nothing of Paceline"},
 	{"hostmanagers/kubernetes/emulator/cluster", nil, "a state machine knows neither connections nor processes"},
 	{"hostmanagers/kubernetes", []string{"core/driver", "core/execution", "core/telemetry", "core/workload", "hostmanagers/kubernetes/manifest", "hostmanagers/kubernetes/mirror", "hostmanagers/news"}, "a driver knows the contract, not the scheduler or other drivers"},
-	{"hostmanagers/kubernetes/manifest", []string{"core/driver", "core/execution", "hostmanagers/kubernetes/mirror"}, "writes pods for any cluster; the words of labels are mirror's"},
+	{"hostmanagers/kubernetes/manifest", []string{"core/cluster", "core/driver", "core/execution", "hostmanagers/kubernetes/mirror"}, "writes pods for any cluster; the words of labels are mirror's"},
 	{"hostmanagers/kubernetes/mirror", []string{"core/driver", "core/resource", "core/workload", "hostmanagers/news"}, "a pure machine between a shard and an API server"},
 	{"hostmanagers/kubernetes/emulator/wire", nil, "messages and their forms stand alone"},
 

@@ -17,13 +17,14 @@ import (
 	"io"
 	"sync"
 
+	"github.com/paceline-sched/paceline/core/cluster"
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
 )
 
 // MaxParts bounds the parts of one cluster.
-const MaxParts = 64
+const MaxParts = cluster.MaxShards
 
 // Config says what is cut and how.
 type Config struct {

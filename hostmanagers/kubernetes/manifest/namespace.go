@@ -8,11 +8,12 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/paceline-sched/paceline/core/cluster"
 	"github.com/paceline-sched/paceline/core/driver"
 )
 
 // PoolMark stands in Config.NamespacePerPool for the name that is made of a pool's path.
-const PoolMark = "{pool}"
+const PoolMark = cluster.PoolMark
 
 const (
 	maxLabel  = 63 // characters of a namespace

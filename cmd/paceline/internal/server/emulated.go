@@ -11,10 +11,7 @@ import (
 	"github.com/paceline-sched/paceline/cmd/paceline/internal/members"
 	"github.com/paceline-sched/paceline/core/cluster"
 	"github.com/paceline-sched/paceline/core/driver"
-	"github.com/paceline-sched/paceline/core/telemetry"
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes"
-	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/manifest"
-	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/mirror"
 )
 
 // emulate serves the clusters that are to be emulated in this process until stop is called.
@@ -61,10 +58,9 @@ func (c *Config) emulateKubernetes(ctx context.Context) (list []members.Member, 
 		if err != nil {
 			return nil, err
 		}
-		return kubernetes.New(kubernetes.Config{
-			API: api, Pods: manifest.Config{Owner: "dev", Epoch: 1, DefaultImage: noImage}, Limits: mirror.Config{FirstPort: firstKubePort, LastPort: lastKubePort},
-			Logger: c.Log.With(telemetry.KeyComponent, "kubernetes", telemetry.KeyCluster, "kubernetes"),
-		})
+		config := c.kubernetesSettings("kubernetes", &cluster.Kubernetes{DefaultImage: noImage, FirstPort: firstKubePort, LastPort: lastKubePort})
+		config.API, config.Pods.Owner, config.Pods.Epoch = api, "dev", 1
+		return kubernetes.New(config)
 	}
 	if c.Emulated != nil {
 		c.Emulated(url, kubeconfig)

@@ -43,9 +43,9 @@ func (c *Config) prepareKubernetes(s *cluster.Spec, id *members.Identity) (func(
 	}, nil
 }
 
-// kubernetesConfig lacks the owner of pods and the epoch.
-func (c *Config) kubernetesConfig(name string, k *cluster.Kubernetes) (kubernetes.Config, error) {
-	config := kubernetes.Config{
+// kubernetesSettings is what settings come to without a connection, the owner of pods and the epoch.
+func (c *Config) kubernetesSettings(name string, k *cluster.Kubernetes) kubernetes.Config {
+	return kubernetes.Config{
 		Pods: manifest.Config{
 			Namespace: k.Namespace, NamespacePerPool: k.NamespacePerPool, DefaultImage: k.DefaultImage, HostPaths: k.HostPaths, Privileged: k.Privileged, Tolerated: k.Tolerated,
 		},
@@ -53,6 +53,11 @@ func (c *Config) kubernetesConfig(name string, k *cluster.Kubernetes) (kubernete
 		Limits:           mirror.Config{GPUs: k.GPUs, PoolLabel: k.PoolLabel, FirstPort: k.FirstPort, LastPort: k.LastPort},
 		Logger:           c.Log.With(telemetry.KeyComponent, "kubernetes", telemetry.KeyCluster, name),
 	}
+}
+
+// kubernetesConfig lacks the owner of pods and the epoch.
+func (c *Config) kubernetesConfig(name string, k *cluster.Kubernetes) (kubernetes.Config, error) {
+	config := c.kubernetesSettings(name, k)
 	var err error
 	if k.InCluster {
 		if config.API, err = kubernetes.Connect("", ""); err != nil {
