@@ -201,6 +201,13 @@ func TestADeletionBySomebodyElseThatIsSeenLate(t *testing.T) {
 	w.now -= 4 * time.Second
 	w.exits(p, 143)
 	w.expect(2, workload.RunFailed, workload.ReasonSignalled)
+
+	p = w.started(3) // or was about to be, when it was deleted
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &due, &grace
+	p.Status.Phase = corev1.PodFailed
+	p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", FinishedAt: due}}
+	w.changed(p)
+	w.expect(3, workload.RunLost, workload.ReasonNotFound)
 }
 
 // A pod that cannot start is removed first: until it is gone it may start after all, and the run's next one would run beside it.

@@ -302,7 +302,10 @@ func (f *Facts) exited() Verdict {
 	v := Verdict{ExitCode: c.Code, Message: cut(c.Message)}
 	m, ok := Look(FromTerminated, c.Reason)
 	signal := signalOf(c)
+	deleted := !f.Deleted.IsZero() && !c.At.Before(f.Deleted)
 	switch {
+	case deleted && ok && m == launchFailed: // what is deleted while it starts may be told as what cannot
+		v.Meaning, v.Message = deletedByThem, deletedMessage
 	case ok && m != exited:
 		v.Meaning, v.Message = m, say(c.Reason, c.Message)
 	case c.Code == 0 && c.Signal == 0:
@@ -310,7 +313,7 @@ func (f *Facts) exited() Verdict {
 	case f.Probed && f.Deleted.IsZero() && (signal == sigKill || signal == sigTerm):
 		v.Meaning, v.Signal = Meaning{State: workload.RunFailed, Reason: workload.ReasonUnhealthy}, signal
 		v.Message = fmt.Sprintf("ended by signal %d, as its kubelet does when the health check fails too often", signal)
-	case signal != 0 && !f.Deleted.IsZero() && !c.At.Before(f.Deleted):
+	case deleted && signal != 0:
 		v.Meaning, v.Signal, v.Message = deletedByThem, signal, deletedMessage
 	case signal != 0:
 		v.Meaning, v.Signal = Meaning{State: workload.RunFailed, Reason: workload.ReasonSignalled}, signal
