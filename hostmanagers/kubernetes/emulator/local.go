@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/emulator/cluster"
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner"
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner/health"
 	"github.com/paceline-sched/paceline/hostmanagers/local/runner/orders"
+	"github.com/paceline-sched/paceline/hostmanagers/local/runner/shim"
 )
 
 // maxProbes bounds the probes under way at once.
@@ -124,13 +126,22 @@ func (l *Local) observe(run runner.Run) {
 		}
 		delete(l.starts, id)
 		l.mu.Unlock()
-		exit := cluster.Exit{Code: 1, Message: "the emulator lost its process"}
-		if x := run.Exit; x != nil {
-			exit = cluster.Exit{Code: int32(x.Code), OOM: x.OutOfMem, Message: x.Message, NotStarted: x.Started.IsZero()} //nolint:gosec // an exit code
-		}
+		exit := exitOf(run.Exit)
 		l.tell(func(c *cluster.Cluster) { c.Ended(id, exit) })
 	default:
 	}
+}
+
+// exitOf is what a kubelet tells of a process's end. One that was killed while it was being started has started, as far as anybody can tell, and of one that was lost
+// nobody knows that it ended well.
+func exitOf(x *shim.Exit) cluster.Exit {
+	switch {
+	case x == nil || x.Verdict == shim.ShimDied || x.Verdict == shim.Rebooted:
+		return cluster.Exit{Code: 1, Message: "the emulator lost its process"}
+	case x.Verdict == shim.Killed && x.Started.IsZero():
+		return cluster.Exit{Signal: int32(syscall.SIGKILL)}
+	}
+	return cluster.Exit{Code: int32(x.Code), OOM: x.OutOfMem, Message: x.Message, NotStarted: x.Started.IsZero()} //nolint:gosec // an exit code
 }
 
 func (l *Local) tell(f func(*cluster.Cluster)) {
