@@ -34,6 +34,7 @@ import (
 	"github.com/paceline-sched/paceline/core/workload"
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes"
 	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/manifest"
+	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/mirror"
 )
 
 // patience bounds every wait.
@@ -242,7 +243,7 @@ func (s *scene) node(t testing.TB, name string) {
 
 func (s *scene) config(owner string) kubernetes.Config {
 	return kubernetes.Config{
-		API: s.account, Pods: manifest.Config{Owner: owner, Epoch: 1, Namespace: taskSpace, DefaultImage: "none"},
+		API: s.account, Pods: manifest.Config{Owner: owner, Epoch: 1, Namespace: taskSpace, DefaultImage: "none"}, Limits: mirror.Config{KeepEnded: -1},
 		FirstWait: 10 * time.Millisecond, LongestWait: 200 * time.Millisecond,
 	}
 }

@@ -184,8 +184,13 @@ func anEndIsKeptUntilAcknowledged(s *session) {
 	s.acknowledge(last.Token)
 	s.acknowledge(last.Token) // twice does no harm
 	s.disconnect()
-	if kept, ok := find(s.connect(), l.Run); ok {
-		s.Errorf("an acknowledged end is reported again: %+v", kept)
+	kept, ok := find(s.connect(), l.Run)
+	if ok != s.cluster.Keeps {
+		s.Errorf("an acknowledged end is reported again: %v, %+v", ok, kept)
+	}
+	if ok {
+		s.expect(kept, workload.RunFailed, workload.ReasonExited, 3)
+		s.acknowledge(kept.Token)
 	}
 }
 
@@ -334,6 +339,19 @@ func outputCanBeRead(s *session) {
 	if got := read(driver.LogRequest{Stream: driver.Stderr}); got != "" {
 		s.Errorf("the other stream has %q", got)
 	}
+	if s.cluster.Keeps {
+		s.acknowledge(s.sink.last(l.Run).Token)
+		if got := read(driver.LogRequest{}); got != text {
+			s.Errorf("once its end was acknowledged, its output is %q", got)
+		}
+		s.disconnect()
+		s.connect()
+		logs, _ = s.driver.(driver.LogReader)
+		s.acknowledge(s.sink.last(l.Run).Token)
+		if got := read(driver.LogRequest{Follow: true}); got != text {
+			s.Errorf("for a new connection, its output is %q", got)
+		}
+	}
 	stranger := s.launches(1, s.cluster.Work.Forever)[0]
 	if _, err := logs.ReadLog(context.Background(), stranger.Run, driver.LogRequest{}); err == nil {
 		s.Errorf("an unknown run has output")
@@ -382,8 +400,10 @@ func callsMayBeConcurrent(s *session) {
 		s.acknowledge(end.Token)
 	}
 	s.disconnect()
-	if left := s.connect().Runs; len(left) != 0 {
-		s.Errorf("%d acknowledged runs are reported again: %+v", len(left), left[0])
+	for _, left := range s.connect().Runs {
+		if !s.cluster.Keeps || left.State != workload.RunSucceeded {
+			s.Errorf("an acknowledged run is reported again: %+v", left)
+		}
 	}
 }
 

@@ -35,6 +35,9 @@ type Cluster struct {
 	RemoveHost func(name string)
 	// Firm says that the cluster keeps to the grace that a kill began with, whatever comes later.
 	Firm bool
+	// Keeps says that the cluster keeps ended runs for their output after their end was acknowledged, for as long as a check takes: a new connection tells
+	// of them once more.
+	Keeps bool
 	// Patience bounds each wait. Default: DefaultPatience.
 	Patience time.Duration
 }

@@ -61,6 +61,9 @@ type orders struct {
 	Patch                    string
 	Start, Unreachable, Kill time.Duration // the driver's graces
 	LongestWait              time.Duration
+	// Keep and KeepPods are how long, and how many of, the pods of runs that have ended stay.
+	Keep     time.Duration
+	KeepPods int
 }
 
 // testament is what a cell says once all its jobs are over and no trouble is left.
@@ -143,6 +146,7 @@ func (o *orders) connect(epoch uint64) (*kubernetes.Driver, error) {
 		API: api, Pods: manifest.Config{Owner: owner, Epoch: epoch, DefaultImage: "none"}, LongestWait: o.LongestWait,
 	}
 	cfg.Limits.StartGrace, cfg.Limits.UnreachableGrace, cfg.Limits.KillMargin = o.Start, o.Unreachable, o.Kill
+	cfg.Limits.KeepEnded, cfg.Limits.KeepEndedPods = o.Keep, o.KeepPods
 	return kubernetes.New(cfg)
 }
 

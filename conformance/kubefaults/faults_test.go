@@ -56,7 +56,7 @@ type hardship struct {
 func newHardship(t *testing.T, kill time.Duration, must string) *hardship {
 	t.Helper()
 	h := &hardship{T: t, witness: newWitness(), kill: kill, must: must, struck: map[string]int{}, away: map[string]bool{}}
-	h.orders = orders{Dir: t.TempDir(), Tasks: uint32(*tasks)} //nolint:gosec // not so many
+	h.orders = orders{Dir: t.TempDir(), Tasks: uint32(*tasks), Keep: 2 * time.Second, KeepPods: max(*tasks/20, 5)} //nolint:gosec // not so many
 	h.suffering, h.relieve = context.WithCancel(t.Context())
 	t.Cleanup(h.work.Wait)
 	t.Cleanup(h.relieve)

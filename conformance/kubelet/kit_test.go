@@ -35,7 +35,7 @@ func kit(t testing.TB, w *world, space string) drivertest.Cluster {
 	}
 	return drivertest.Cluster{
 		Connect: func() (driver.Driver, error) { return kubernetes.New(cfg) },
-		Cut:     n.Cut, Mend: n.Mend, Patience: patience, Firm: true,
+		Cut:     n.Cut, Mend: n.Mend, Patience: patience, Firm: true, Keeps: true,
 		Work: drivertest.Work{
 			Exit:    func(l *driver.Launch, code int32) { in(l, "exit", strconv.Itoa(int(code))) },
 			Forever: func(l *driver.Launch) { in(l, "sleep") },

@@ -246,11 +246,19 @@ func clusterSpecToWire(s *cluster.Spec) *pacelinev1.ClusterSpec {
 		out.Settings = &pacelinev1.ClusterSpec_Mesos{Mesos: wire}
 	}
 	if k := s.Kubernetes; k != nil {
-		out.Settings = &pacelinev1.ClusterSpec_Kubernetes{Kubernetes: &pacelinev1.KubernetesCluster{
+		wire := &pacelinev1.KubernetesCluster{
 			Kubeconfig: k.Kubeconfig, Context: k.Context, InCluster: k.InCluster, Namespace: k.Namespace, DefaultImage: k.DefaultImage, PoolLabel: k.PoolLabel,
 			ToleratedTaints: k.Tolerated, GpuResources: k.GPUs, AllowHostPaths: k.HostPaths, AllowPrivileged: k.Privileged,
 			FirstPort: uint32(k.FirstPort), LastPort: uint32(k.LastPort), NamespacePerPool: k.NamespacePerPool, CreateNamespaces: k.CreateNamespaces,
-		}}
+		}
+		if t := k.KeepEnded; t != nil {
+			wire.KeepEnded = durationpb.New(*t)
+		}
+		if n := k.KeepEndedPods; n != nil {
+			pods := count(*n)
+			wire.KeepEndedPods = &pods
+		}
+		out.Settings = &pacelinev1.ClusterSpec_Kubernetes{Kubernetes: wire}
 	}
 	return out
 }
@@ -275,6 +283,14 @@ func clusterFromWire(s *pacelinev1.ClusterSpec) cluster.Spec {
 			HostPaths: k.GetAllowHostPaths(), Privileged: k.GetAllowPrivileged(),
 			NamespacePerPool: k.GetNamespacePerPool(), CreateNamespaces: k.GetCreateNamespaces(),
 			FirstPort: uint16(k.GetFirstPort()), LastPort: uint16(k.GetLastPort()), //nolint:gosec // bounded by the message's rules
+		}
+		if k.GetKeepEnded() != nil {
+			t := k.GetKeepEnded().AsDuration()
+			out.Kubernetes.KeepEnded = &t
+		}
+		if k.KeepEndedPods != nil {
+			n := int(k.GetKeepEndedPods())
+			out.Kubernetes.KeepEndedPods = &n
 		}
 	}
 	return out

@@ -31,6 +31,7 @@ func west(change func(*cluster.Kubernetes)) func(*cluster.Spec) {
 		s.Kubernetes = &cluster.Kubernetes{
 			Kubeconfig: "west.yaml", Context: "prod", Namespace: "batch", DefaultImage: "registry.example.com:5000/base@sha256:00", PoolLabel: "example.com/pool",
 			Tolerated: []string{"example.com/gpu", "dedicated"}, GPUs: []string{"nvidia.com/gpu"}, HostPaths: true, Privileged: true, FirstPort: 20000, LastPort: 20000,
+			KeepEnded: new(cluster.MaxKeepEnded), KeepEndedPods: new(cluster.MaxKeepEndedPods),
 		}
 		if change != nil {
 			change(s.Kubernetes)
@@ -49,6 +50,7 @@ func TestValidate(t *testing.T) {
 		"one per pool": west(func(k *cluster.Kubernetes) {
 			k.Namespace, k.NamespacePerPool, k.CreateNamespaces = "", "a-{pool}-b", true
 		}),
+		"nothing kept":       west(func(k *cluster.Kubernetes) { *k.KeepEnded, *k.KeepEndedPods = 0, 0 }),
 		"a pod of it":        func(s *cluster.Spec) { s.Mesos, s.Kubernetes = nil, &cluster.Kubernetes{InCluster: true} },
 		"an address of IPv6": func(s *cluster.Spec) { s.Mesos.Masters = []string{"http://[::1]:5050"} },
 	}
@@ -107,6 +109,10 @@ func TestValidate(t *testing.T) {
 		"GPUs twice":                    {"kubernetes.gpu_resources", west(func(k *cluster.Kubernetes) { k.GPUs = []string{"a.b/c", "a.b/c"} })},
 		"too many GPUs":                 {"kubernetes.gpu_resources", west(func(k *cluster.Kubernetes) { k.GPUs = make([]string, cluster.MaxGPUResources+1) })},
 		"ports that run back":           {"kubernetes.first_port", west(func(k *cluster.Kubernetes) { k.FirstPort++ })},
+		"ended pods kept below 0":       {"kubernetes.keep_ended", west(func(k *cluster.Kubernetes) { *k.KeepEnded = -1 })},
+		"ended pods kept for ever":      {"kubernetes.keep_ended", west(func(k *cluster.Kubernetes) { *k.KeepEnded++ })},
+		"ended pods below 0":            {"kubernetes.keep_ended_pods", west(func(k *cluster.Kubernetes) { *k.KeepEndedPods = -1 })},
+		"too many ended pods":           {"kubernetes.keep_ended_pods", west(func(k *cluster.Kubernetes) { *k.KeepEndedPods++ })},
 		"ports without an end":          {"kubernetes.first_port", west(func(k *cluster.Kubernetes) { k.LastPort = 0 })},
 	}
 	for name, c := range bad {

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // The bounds of how a Kubernetes cluster is used.
@@ -14,6 +15,11 @@ const (
 	MaxTolerated = 32
 	// MaxGPUResources bounds the resources that are GPUs.
 	MaxGPUResources = 8
+
+	// MaxKeepEnded bounds the time that pods stay after their end.
+	MaxKeepEnded = 7 * 24 * time.Hour
+	// MaxKeepEndedPods bounds how many stay. A control plane deletes ended pods by itself when there are more than 12,500, unless it is told otherwise.
+	MaxKeepEndedPods = 10_000
 
 	// PoolMark stands in NamespacePerPool for what is made of a pool's path.
 	PoolMark = "{pool}"
@@ -52,13 +58,21 @@ type Kubernetes struct {
 	HostPaths, Privileged bool
 	// FirstPort and LastPort bound the ports of nodes that tasks are given. 0 and 0: 20000 to 29999.
 	FirstPort, LastPort uint16
+	// KeepEnded is how long the pods of runs that have ended stay, so that their output can be read; 0: not at all. nil: 10 minutes.
+	KeepEnded *time.Duration
+	// KeepEndedPods is how many such pods stay, those that ended last; 0: none. nil: 1,000.
+	KeepEndedPods *int
 }
 
 func (k *Kubernetes) equal(o *Kubernetes) bool {
 	return k.Kubeconfig == o.Kubeconfig && k.Context == o.Context && k.InCluster == o.InCluster && k.Namespace == o.Namespace &&
 		k.NamespacePerPool == o.NamespacePerPool && k.CreateNamespaces == o.CreateNamespaces && k.DefaultImage == o.DefaultImage && k.PoolLabel == o.PoolLabel && slices.Equal(k.Tolerated, o.Tolerated) && slices.Equal(k.GPUs, o.GPUs) &&
-		k.HostPaths == o.HostPaths && k.Privileged == o.Privileged && k.FirstPort == o.FirstPort && k.LastPort == o.LastPort
+		k.HostPaths == o.HostPaths && k.Privileged == o.Privileged && k.FirstPort == o.FirstPort && k.LastPort == o.LastPort &&
+		same(k.KeepEnded, o.KeepEnded) && same(k.KeepEndedPods, o.KeepEndedPods)
 }
+
+// same compares what may be left to its default.
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
 var (
 	namespacePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
@@ -89,6 +103,12 @@ func (k *Kubernetes) validate() error {
 	case (k.FirstPort == 0) != (k.LastPort == 0) || k.FirstPort > k.LastPort:
 		return wrong("kubernetes.first_port", "use two of 1 to 65535, the first not above the last; or neither, for 20000 to 29999",
 			"ports from %d to %d are no range", k.FirstPort, k.LastPort)
+	}
+	if t := k.KeepEnded; t != nil && (*t < 0 || *t > MaxKeepEnded) {
+		return wrong("kubernetes.keep_ended", fmt.Sprintf("use up to %v; 0 keeps none", MaxKeepEnded), "ended pods cannot be kept for %v", *t)
+	}
+	if n := k.KeepEndedPods; n != nil && (*n < 0 || *n > MaxKeepEndedPods) {
+		return wrong("kubernetes.keep_ended_pods", fmt.Sprintf("use up to %d; 0 keeps none", MaxKeepEndedPods), "%d ended pods cannot be kept", *n)
 	}
 	for n, key := range k.Tolerated {
 		if !isKey(key) || slices.Contains(k.Tolerated[:n], key) {

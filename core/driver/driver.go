@@ -115,7 +115,8 @@ const (
 // Sink receives what a driver has to say. Calls return quickly: the receiver queues.
 type Sink interface {
 	// Inventory replaces what is known of the cluster: all its hosts, and all runs that it knows live or unacknowledged. A driver calls it once
-	// connected, before anything else, and again after every reconnect.
+	// connected, before anything else, and again after every reconnect. The first one of a driver whose cluster keeps ended runs for their output has these,
+	// too, as it does not know which were acknowledged to the driver before; who has their ends acknowledges them again.
 	Inventory(Inventory)
 	// HostsChanged adds or replaces hosts and removes others.
 	HostsChanged(changed []Host, removed []string)

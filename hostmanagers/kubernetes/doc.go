@@ -4,8 +4,14 @@
 // pods. This package joins the two with an API server: it owns the two watches, the requests with their retries and their throttle, and the order
 // in which the sink hears of things.
 //
-// A run is a pod of the run's name that is created already bound to its node. The pod's end is kept by the cluster: a pod is deleted once its end
+// A run is a pod of the run's name that is created already bound to its node. The pod's end is kept by the cluster: a pod is deleted some time after its end
 // was acknowledged, or when the run is to be killed. Nothing is written to disk.
+//
+// # What stays of a run that has ended
+//
+// Its pod, for a while, as its output goes with it: Limits say how long, and how many. Such a pod takes no room, is told no more, and can be found by ReadLog
+// alone. One without an output goes at once; one whose deletion was asked for is its kubelet's to remove. A quota that counts objects counts kept pods,
+// so they go when it refuses one. Deletions are few at a time, so that launches and kills do not wait for them.
 //
 // # Whose pods these are
 //
@@ -13,8 +19,8 @@
 // before the cell leaves the cluster. That holds for a copy of a run's pod in another namespace too.
 //
 // A run that nobody here remembers, as after a restart, is told like any other, in the first inventory or by its first status, and the cell decides: it
-// adopts what its store has, kills what lives and is unknown, and acknowledges what has ended. So an ended pod whose acknowledgement an earlier process took with
-// it is told once more and then deleted. All that has the owner's label is deleted by Leave; if the cluster cannot be reached then, they run on until
+// adopts what its store has, kills what lives and is unknown, and acknowledges what has ended. So an ended pod is told once more by the next process, though it
+// was acknowledged before, and stays for what is left of its time. All that has the owner's label is deleted by Leave; if the cluster cannot be reached then, they run on until
 // somebody deletes them by their label.
 //
 // # Two processes of one cell

@@ -154,7 +154,8 @@ func (d *Driver) Describe() driver.Description {
 	if len(d.down) == 0 {
 		stats := d.machine.Stats()
 		for name, n := range map[string]int{
-			"nodes": stats.Nodes, "pods of the cell": stats.Runs, "pods of others": stats.Foreign, "requests under way": stats.Calls,
+			"nodes": stats.Nodes, "pods of the cell": stats.Runs, "pods kept for their output": stats.Kept, "pods of others": stats.Foreign,
+			"requests under way": stats.Calls,
 		} {
 			out.Details[name] = strconv.Itoa(n)
 		}
@@ -270,7 +271,7 @@ func (d *Driver) Reconcile(_ context.Context, runs []workload.RunID) error {
 	return d.demand(func(now int64, out *mirror.Output) error { return d.machine.Reconcile(now, runs, out) })
 }
 
-// Acknowledge has the pods of runs that have ended deleted.
+// Acknowledge lets the pods of runs that have ended be deleted, in time.
 func (d *Driver) Acknowledge(_ context.Context, tokens []driver.Token) error {
 	return d.demand(func(now int64, out *mirror.Output) error {
 		d.machine.Acknowledge(now, tokens, out)

@@ -99,13 +99,19 @@ func emulated(t testing.TB, cfg emulator.Config) (*emulator.Emulator, *rest.Conf
 	return e, &rest.Config{Host: "http://" + l.Addr().String()}
 }
 
+// atOnce has the pods of runs that have ended deleted as soon as their end was acknowledged.
+func atOnce(c *kubernetes.Config) { c.Limits.KeepEnded = -1 }
+
 // kit is what the kit of drivers needs of an emulated cluster.
-func kit(t testing.TB, e *emulator.Emulator, api *rest.Config, work drivertest.Work) drivertest.Cluster {
+func kit(t testing.TB, e *emulator.Emulator, api *rest.Config, keeps bool, work drivertest.Work) drivertest.Cluster {
 	n := &drivertest.Network{}
 	cfg := config(api, n, "kit", "default")
+	if !keeps {
+		atOnce(&cfg)
+	}
 	return drivertest.Cluster{
 		Connect: func() (driver.Driver, error) { return kubernetes.New(cfg) },
-		Cut:     n.Cut, Mend: n.Mend, Patience: patience, Work: work,
+		Cut:     n.Cut, Mend: n.Mend, Patience: patience, Work: work, Keeps: keeps,
 		RemoveHost: func(name string) {
 			e.Do(func(c *cluster.Cluster) {
 				if _, _, err := c.Delete(cluster.Nodes, cluster.Key{Name: name}, cluster.Deletion{}); err != nil {
@@ -131,18 +137,18 @@ func behave(_ *corev1.Pod, c *corev1.Container) cluster.Behaviour {
 	return b
 }
 
-// TestDriver runs the kit of all drivers on an emulated cluster.
+// TestDriver runs the kit of all drivers on an emulated cluster, on which nothing is kept of runs that have ended.
 func TestDriver(t *testing.T) {
 	drivertest.Run(t, func(t testing.TB) drivertest.Cluster {
 		e, api := emulated(t, emulator.Config{Cluster: cluster.Config{Behave: behave}})
-		return kit(t, e, api, drivertest.Work{
+		return kit(t, e, api, false, drivertest.Work{
 			Exit:    func(l *driver.Launch, code int32) { says("exit", strconv.Itoa(int(code)))(l) },
 			Forever: says("sleep"), Bad: bad, Deaf: checked("true", "deaf"), Healthy: checked("true", "well"), Sick: checked("false", "sick"),
 		})
 	})
 }
 
-// TestProcesses runs the kit on one whose containers are processes of this machine.
+// TestProcesses runs the kit on one whose containers are processes of this machine. What they write can be read after their end.
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	for _, check := range drivertest.Checks() {
@@ -164,7 +170,7 @@ func TestProcesses(t *testing.T) {
 				}
 			})
 			deaf := filepath.Join(t.TempDir(), "deaf") // is there once nothing is heard any more
-			check.Run(t, kit(t, e, api, drivertest.Work{
+			check.Run(t, kit(t, e, api, true, drivertest.Work{
 				Exit:    func(l *driver.Launch, code int32) { says("sh", "-c", "exit "+strconv.Itoa(int(code)))(l) },
 				Forever: says("sleep", "1000"), Bad: bad,
 				Healthy: checked("true", "sleep", "1000"), Sick: checked("false", "sleep", "1000"),
@@ -204,7 +210,7 @@ func TestRealServer(t *testing.T) {
 		cfg := config(api, n, space, space)
 		return drivertest.Cluster{
 			Connect: func() (driver.Driver, error) { return kubernetes.New(cfg) },
-			Cut:     n.Cut, Mend: n.Mend, Patience: patience,
+			Cut:     n.Cut, Mend: n.Mend, Patience: patience, Keeps: true,
 			RemoveHost: func(name string) {
 				if err := client.Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 					t.Error(err)

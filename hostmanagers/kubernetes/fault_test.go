@@ -42,7 +42,7 @@ func TestRequestsThatFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.start(nil)
+				w.start(atOnce)
 				for _, kind := range []string{"POST pods", "DELETE pods"} {
 					w.takeCounts()
 					w.breaks(only(kind, c.fault))
@@ -172,7 +172,7 @@ func TestWatchesThatFail(t *testing.T) {
 		for way, paged := range map[string]bool{"by watches": false, "in pages": true} {
 			t.Run(name+", lists come "+way, func(t *testing.T) {
 				inWorld(t, func(t *testing.T, w *world) {
-					w.start(func(c *kubernetes.Config) { c.Page, c.Paged = 4, paged })
+					w.start(func(c *kubernetes.Config) { c.Page, c.Paged = 4, paged; atOnce(c) })
 					watchesFail(t, w, c.trouble, c.lists)
 				})
 			})

@@ -17,7 +17,7 @@ func exits(l *driver.Launch) { l.Command = []string{"exit", "0"} }
 // Ended pods stay until their end was acknowledged, whoever does it, and then go: also those whose acknowledgement an earlier process took with it.
 func TestEndedPodsAfterARestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.start(nil)
+		w.start(atOnce)
 		w.sink.setDeaf(true) // ends are not acknowledged
 		w.launch(0, 3, exits)
 		w.launch(3, 5, nil)
@@ -34,7 +34,7 @@ func TestEndedPodsAfterARestart(t *testing.T) {
 		w.end()
 		w.breaks(nil)
 
-		inventory := w.start(func(c *kubernetes.Config) { c.Pods.Epoch = 2 })
+		inventory := w.start(func(c *kubernetes.Config) { c.Pods.Epoch = 2; atOnce(c) })
 		if len(inventory.Runs) != 5 {
 			t.Errorf("the inventory after the restart has %d runs", len(inventory.Runs))
 		}

@@ -76,6 +76,7 @@ func connect(t *testing.T, api *rest.Config, around func(*http.Request, http.Rou
 	t.Helper()
 	cfg := config(api, &drivertest.Network{}, "us", "default")
 	cfg.Limits.LateCreation = 50 * time.Millisecond
+	atOnce(&cfg)
 	cfg.API.Wrap(func(next http.RoundTripper) http.RoundTripper { return &transport{next, around} })
 	d, err := kubernetes.New(cfg)
 	if err != nil {

@@ -54,7 +54,7 @@ func raidKubernetes(c *cell, faults ...string) raided {
 
 func (k *kubernetes) add() {
 	k.t.Helper()
-	k.must("cluster", "add", "kubernetes", "east", "--kubeconfig", "east.yaml", "--default-image", "none", "--wait")
+	k.must("cluster", "add", "kubernetes", "east", "--kubeconfig", "east.yaml", "--default-image", "none", "--keep-ended", "3s", "--keep-ended-pods", "10", "--wait")
 }
 
 // wantIdle waits until the API server has no pod any more. One that was created in doubt keeps its name for a minute.
@@ -112,7 +112,7 @@ func TestRealKubernetesCrashes(t *testing.T) {
 	c := newCell(t, "--local-hosts", "0")
 	api := startPlane(t, filepath.Join(c.data, "secrets", "plane"))
 	c.start()
-	c.must("cluster", "add", "kubernetes", "east", "--kubeconfig", "plane/kubeconfig", "--default-image", "none", "--wait")
+	c.must("cluster", "add", "kubernetes", "east", "--kubeconfig", "plane/kubeconfig", "--default-image", "none", "--keep-ended", "3s", "--keep-ended-pods", "500", "--wait")
 	identity := c.identity()
 	books := c.follow()
 	c.must("job", "run", write(t, c.dir, "raided.yaml", fmt.Sprintf(playedJob, tasks)))

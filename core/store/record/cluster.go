@@ -6,6 +6,8 @@ import (
 	"math"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/paceline-sched/paceline/core/cluster"
 	"github.com/paceline-sched/paceline/core/scheduler"
 	"github.com/paceline-sched/paceline/core/store/record/recordpb"
@@ -28,6 +30,12 @@ func clusterToProto(r *scheduler.ClusterRecord) *recordpb.Cluster {
 			Kubeconfig: k.Kubeconfig, Context: k.Context, InCluster: k.InCluster, Namespace: k.Namespace, DefaultImage: k.DefaultImage, PoolLabel: k.PoolLabel,
 			Tolerated: k.Tolerated, Gpus: k.GPUs, HostPaths: k.HostPaths, Privileged: k.Privileged, FirstPort: uint32(k.FirstPort), LastPort: uint32(k.LastPort),
 			NamespacePerPool: k.NamespacePerPool, CreateNamespaces: k.CreateNamespaces,
+		}
+		if t := k.KeepEnded; t != nil {
+			m.Kubernetes.KeepEnded = proto.Int64(int64(*t))
+		}
+		if n := k.KeepEndedPods; n != nil {
+			m.Kubernetes.KeepEndedPods = proto.Uint32(uint32(*n)) //nolint:gosec // at most cluster.MaxKeepEndedPods
 		}
 	}
 	return m
@@ -62,6 +70,14 @@ func (d *decoder) cluster() scheduler.Record {
 			PoolLabel: k.GetPoolLabel(), Tolerated: list(k.GetTolerated()), GPUs: list(k.GetGpus()), HostPaths: k.GetHostPaths(), Privileged: k.GetPrivileged(),
 			NamespacePerPool: k.GetNamespacePerPool(), CreateNamespaces: k.GetCreateNamespaces(),
 			FirstPort: uint16(k.GetFirstPort()), LastPort: uint16(k.GetLastPort()), //nolint:gosec // checked above
+		}
+		if k.KeepEnded != nil {
+			t := time.Duration(k.GetKeepEnded())
+			r.Spec.Kubernetes.KeepEnded = &t
+		}
+		if k.KeepEndedPods != nil {
+			n := int(k.GetKeepEndedPods())
+			r.Spec.Kubernetes.KeepEndedPods = &n
 		}
 	}
 	return r

@@ -420,6 +420,10 @@ func (s source) cluster() scheduler.ClusterRecord {
 			Kubeconfig: s.text(), Context: s.text(), InCluster: s.bool(), Namespace: s.text(), DefaultImage: s.text(), PoolLabel: s.text(), Tolerated: s.texts(),
 			GPUs: s.texts(), HostPaths: s.bool(), Privileged: s.bool(), FirstPort: uint16(s.number()), LastPort: uint16(s.number()), NamespacePerPool: s.text(), CreateNamespaces: s.bool(),
 		}
+		if s.bool() {
+			keep, pods := s.span(), rapid.IntRange(0, cluster.MaxKeepEndedPods).Draw(s.t, "kept")
+			out.Spec.Kubernetes.KeepEnded, out.Spec.Kubernetes.KeepEndedPods = &keep, &pods
+		}
 	}
 	if s.bool() {
 		out.Spec.Mesos = &cluster.Mesos{

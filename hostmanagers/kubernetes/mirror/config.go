@@ -19,6 +19,12 @@ const (
 	LabelPool = "paceline.io/host-pool"
 )
 
+// What is kept of runs that have ended, unless something else is set.
+const (
+	DefaultKeepEnded     = 10 * time.Minute
+	DefaultKeepEndedPods = 1000
+)
+
 // Config is what a Machine is made of. Zero fields take their defaults.
 type Config struct {
 	// Owner tells this cell's pods from those of others. It is a label's value, and must stay what it is: pods of another owner are foreign.
@@ -47,6 +53,12 @@ type Config struct {
 	LateCreation time.Duration
 	// KillMargin is how long after its grace a kill is made final. Default: 15 s.
 	KillMargin time.Duration
+
+	// KeepEnded is how long the pod of a run stays after its end, so that its output can be read. It takes no room, but counts among the API server's
+	// objects. Default: 10 min; below 0: it goes once the end was acknowledged.
+	KeepEnded time.Duration
+	// KeepEndedPods is how many such pods stay; of more the oldest go. Default: 1,000; below 0: none.
+	KeepEndedPods int
 }
 
 var ownerPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
@@ -78,6 +90,12 @@ func (c *Config) Validate() error {
 		if *d.field < 0 {
 			return fmt.Errorf("%s is %s; it must not be negative", d.name, *d.field)
 		}
+	}
+	if c.KeepEnded == 0 {
+		c.KeepEnded = DefaultKeepEnded
+	}
+	if c.KeepEndedPods == 0 {
+		c.KeepEndedPods = DefaultKeepEndedPods
 	}
 	switch {
 	case !ownerPattern.MatchString(c.Owner):

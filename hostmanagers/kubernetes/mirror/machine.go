@@ -38,6 +38,7 @@ type Call struct {
 	Grace int64
 
 	run   *run
+	paced bool // counts among the removals
 	given bool // nobody wants it created any more: the run is to end, or its pod is there
 }
 
@@ -54,8 +55,8 @@ type Answer struct {
 	Doubt bool
 }
 
-// Stats are what a machine holds.
-type Stats struct{ Nodes, Foreign, Runs, Calls int }
+// Stats are what a machine holds. Kept are those of the runs whose pods are kept for their output.
+type Stats struct{ Nodes, Foreign, Runs, Kept, Calls int }
 
 // foreign is a pod of somebody else, on its node.
 type foreign struct {
@@ -77,12 +78,18 @@ type Machine struct {
 	begun bool   // an inventory was told
 	newer uint64 // see Newer
 
-	nodes    map[string]*node
-	foreign  map[Key]foreign
-	runs     map[workload.RunID]*run
-	pending  map[driver.Token]*run // ends that the shard has not acknowledged
-	token    driver.Token
-	calls    int
+	nodes   map[string]*node
+	foreign map[Key]foreign
+	runs    map[workload.RunID]*run
+	pending map[driver.Token]*run // ends that the shard has not acknowledged
+	token   driver.Token
+	calls   int
+
+	kept      keptRuns // acknowledged ends whose pods stay for their output; at most Config.KeepEndedPods
+	keptUntil int64    // for when expire was arranged last
+	leaving   []*run   // whose pods are to go
+	removals  int      // of these: under way
+
 	listing  uint64 // the number of the present list of pods
 	dirty    []*node
 	removed  []string
@@ -104,7 +111,7 @@ func New(cfg Config) (*Machine, error) {
 
 // Stats returns counts of what the machine holds.
 func (m *Machine) Stats() Stats {
-	return Stats{Nodes: len(m.nodes), Foreign: len(m.foreign), Runs: len(m.runs), Calls: m.calls}
+	return Stats{Nodes: len(m.nodes), Foreign: len(m.foreign), Runs: len(m.runs), Kept: len(m.kept), Calls: m.calls}
 }
 
 func (m *Machine) begin(now int64, out *Output) {

@@ -18,7 +18,7 @@ import (
 // A run's pod is created, runs, ends, and goes only once the end was acknowledged.
 func TestTheLifeOfARun(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorldOf(t, atOnce())
 	p := w.created(1)
 	w.expect(1, workload.RunStarting, 0)
 	p = func() *corev1.Pod { w.statuses = map[uint32][]driver.Status{}; return w.startedFrom(p) }()
@@ -251,7 +251,7 @@ func TestARunThatCannotStart(t *testing.T) {
 // A pod that is there is not created again, though the answer to its creation was lost: after its end it would run a second time.
 func TestACreationWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorldOf(t, atOnce())
 	w.launch(1)
 	c := w.take()
 	if !w.m.Wanted(c) {
@@ -536,7 +536,7 @@ const errTest = testError("the network is down")
 // The watch may tell a run's end before its creation is answered: the end is kept all the same.
 func TestAnEndBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorldOf(t, atOnce())
 	w.launch(1)
 	c := w.take()
 	p := w.pod(c)
@@ -656,7 +656,7 @@ func TestAPodThatComesAfterARefusal(t *testing.T) {
 // A kill that the API server refuses is asked for again, with its grace, and says why the run goes on; it is not made final before its kubelet was told of it.
 func TestAKillThatIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorldOf(t, atOnce())
 	p := w.started(1)
 	w.changed(p)
 	w.kill(1, 5*time.Second)

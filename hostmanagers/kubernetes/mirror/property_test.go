@@ -16,6 +16,7 @@ import (
 // cluster is an API server with kubelets, in the simplest form: objects, and what happens to them at random.
 type cluster struct {
 	*world
+	keeps    int
 	r        *rapid.T
 	launched []uint32
 	acked    map[uint32]bool
@@ -204,8 +205,11 @@ func (c *cluster) acknowledgeSome() {
 	}
 }
 
-// check holds the statuses of all runs to what a shard may rely on.
+// check holds the statuses of all runs to what a shard may rely on, and what is kept to its bound.
 func (c *cluster) check() {
+	if s := c.m.Stats(); s.Kept > c.keeps {
+		c.r.Fatalf("%d pods are kept, more than %d", s.Kept, c.keeps)
+	}
 	for i, history := range c.statuses {
 		var end workload.RunState
 		tokens := uint64(0)
@@ -231,7 +235,10 @@ func (c *cluster) check() {
 func TestWhateverHappens(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
-		c := &cluster{world: newWorld(t), r: r, acked: map[uint32]bool{}, objects: map[string]*corev1.Pod{}}
+		config := mirrorConfig
+		config.KeepEnded = rapid.SampledFrom([]time.Duration{-1, time.Second, 30 * time.Second, mirror.DefaultKeepEnded}).Draw(r, "keep")
+		config.KeepEndedPods = rapid.SampledFrom([]int{-1, 1, 3, mirror.DefaultKeepEndedPods}).Draw(r, "keep pods")
+		c := &cluster{world: newWorldOf(t, config), keeps: max(config.KeepEndedPods, 0), r: r, acked: map[uint32]bool{}, objects: map[string]*corev1.Pod{}}
 		for range rapid.IntRange(1, 60).Draw(r, "steps") {
 			c.act(rapid.IntRange(0, 15).Draw(r, "action"))
 			c.check()

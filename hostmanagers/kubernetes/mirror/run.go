@@ -20,7 +20,7 @@ const (
 	creating  phase = iota // its pod was asked for
 	live                   // its pod is there
 	ended                  // it has ended; the shard has not acknowledged that
-	forgotten              // acknowledged; its pod may not be gone yet
+	forgotten              // acknowledged; its pod is kept for its output, or on its way out
 )
 
 // run is a run with its pod.
@@ -37,6 +37,9 @@ type run struct {
 	uid     string
 	listing uint64 // the list of pods that was the newest when the pod became known
 	facts   Facts
+
+	over  int64 // when it ended, by this process' clock
+	place int   // one above its place among those that are kept; 0: it is not kept
 
 	last    driver.Status
 	create  *Call // under way, or unclear
@@ -74,6 +77,8 @@ func (m *Machine) Launch(now int64, launches []driver.Launch, namespaceOf func(*
 		if r := m.runs[l.Run]; r != nil && r.phase != forgotten {
 			m.repeat(r)
 			continue
+		} else if r != nil {
+			m.unkeep(r)
 		}
 		r := &run{id: l.Run, host: l.Host, namespace: namespaceOf(&l), devices: slices.Clone(l.Devices)}
 		m.runs[r.id] = r
@@ -103,6 +108,10 @@ func (m *Machine) Answer(now int64, c *Call, a Answer, out *Output) {
 	m.begin(now, out)
 	defer m.end()
 	m.calls--
+	if c.paced {
+		m.removals--
+		m.pace()
+	}
 	r := c.run
 	if m.runs[r.id] != r {
 		return
@@ -209,6 +218,7 @@ func (m *Machine) refused(r *run, a *Answer) {
 		m.conclude(r, Verdict{Meaning: Meaning{State: workload.RunKilled}, Message: "killed before it was started"})
 		return
 	}
+	m.makeRoom(r.namespace, a)
 	meaning, ok := Look(FromRefusal, a.Refused)
 	if !ok {
 		meaning = launchFailed
@@ -226,7 +236,11 @@ func (m *Machine) deleted(r *run, c *Call, a *Answer) {
 		m.progress(r, Verdict{Meaning: Meaning{State: workload.RunKilling}, Message: cut("its pod cannot be deleted: " + a.Message)})
 	}
 	m.after(m.cfg.KillMargin, func() {
-		if m.runs[r.id] == r && r.known && (r.phase == forgotten || r.phase == live && r.grace == c.Grace) {
+		switch {
+		case m.runs[r.id] != r || !r.known:
+		case r.phase == forgotten:
+			m.release(r)
+		case r.phase == live && r.grace == c.Grace:
 			m.remove(r, c.Grace)
 		}
 	})
@@ -405,6 +419,7 @@ func (m *Machine) progress(r *run, v Verdict) {
 func (m *Machine) conclude(r *run, v Verdict) {
 	r.phase = ended
 	m.report(r, v)
+	r.over = m.endedAt(r)
 	m.pending[r.last.Token] = r
 	if n := m.nodes[r.host]; n != nil {
 		delete(n.runs, r)
@@ -451,7 +466,7 @@ func (m *Machine) remove(r *run, grace int64) {
 	m.call(&Call{Run: r.id, Namespace: r.namespace, UID: r.uid, Grace: grace, run: r})
 }
 
-// Acknowledge takes in that statuses are durable: only now the ended pods may go.
+// Acknowledge takes in that statuses are durable: only now the ended pods may go. Those with an output stay for a while.
 func (m *Machine) Acknowledge(now int64, tokens []driver.Token, out *Output) {
 	m.begin(now, out)
 	defer m.end()
@@ -472,20 +487,8 @@ func (m *Machine) Acknowledge(now int64, tokens []driver.Token, out *Output) {
 	}
 }
 
-// tidy removes the pod of a run whose end was acknowledged, once nobody can create another one by that name.
-func (m *Machine) tidy(r *run) {
-	if m.now >= r.late {
-		m.remove(r, 0)
-		return
-	}
-	m.after(time.Duration(r.late-m.now), func() {
-		if m.runs[r.id] == r && r.known {
-			m.remove(r, 0)
-		}
-	})
-}
-
 func (m *Machine) forget(r *run) {
+	m.unkeep(r)
 	if m.runs[r.id] == r {
 		delete(m.runs, r.id)
 	}

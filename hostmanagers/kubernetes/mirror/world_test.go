@@ -48,8 +48,17 @@ func run(i uint32) workload.RunID {
 }
 
 // newWorld is connected to a cluster of two nodes, a and b.
-func newWorld(t testing.TB) *world {
-	w := bareWorld(t)
+func newWorld(t testing.TB) *world { return newWorldOf(t, mirrorConfig) }
+
+// atOnce is a configuration that keeps no pod of a run that has ended.
+func atOnce() mirror.Config {
+	c := mirrorConfig
+	c.KeepEnded = -1
+	return c
+}
+
+func newWorldOf(t testing.TB, c mirror.Config) *world {
+	w := bareWorldOf(t, c)
 	w.do(func(now int64) { w.m.Connected(now, &w.out) })
 	w.nodes(aNode("a"), aNode("b"))
 	w.pods()
@@ -59,8 +68,10 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func bareWorld(t testing.TB) *world {
-	m, err := mirror.New(mirrorConfig)
+func bareWorld(t testing.TB) *world { return bareWorldOf(t, mirrorConfig) }
+
+func bareWorldOf(t testing.TB, c mirror.Config) *world {
+	m, err := mirror.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/paceline-sched/paceline/cmd/paceline/internal/output"
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
 )
 
@@ -17,6 +20,8 @@ type kubernetesFlags struct {
 	kubeconfig, context, namespace, perPool, image, poolLabel, ports string
 	tolerated, gpus                                                  []string
 	inCluster, createNamespaces, hostPaths, privileged               bool
+	keepEnded                                                        time.Duration
+	keepEndedPods                                                    uint32
 }
 
 func (f *kubernetesFlags) set() *pflag.FlagSet {
@@ -34,6 +39,8 @@ func (f *kubernetesFlags) set() *pflag.FlagSet {
 	flags.BoolVar(&f.hostPaths, "allow-host-paths", false, "let tasks mount paths of their hosts")
 	flags.BoolVar(&f.privileged, "allow-privileged", false, "let tasks run privileged containers")
 	flags.StringVar(&f.ports, "host-ports", "", "hosts' ports that tasks are given, as `first-last` (default 20000-29999)")
+	flags.DurationVar(&f.keepEnded, "keep-ended", 0, "how long pods stay after their run's end, so that its output can be read; 0: they go at once (default 10m)")
+	flags.Uint32Var(&f.keepEndedPods, "keep-ended-pods", 0, "how many such pods stay, those that ended last; 0: none (default 1000)")
 	return flags
 }
 
@@ -51,6 +58,8 @@ func (f *kubernetesFlags) apply(cmd *cobra.Command, k *pacelinev1.KubernetesClus
 	set(given("gpu-resource"), &k.GpuResources, f.gpus)
 	set(given("allow-host-paths"), &k.AllowHostPaths, f.hostPaths)
 	set(given("allow-privileged"), &k.AllowPrivileged, f.privileged)
+	set(given("keep-ended"), &k.KeepEnded, durationpb.New(f.keepEnded))
+	set(given("keep-ended-pods"), &k.KeepEndedPods, &f.keepEndedPods)
 	if !given("host-ports") {
 		return nil
 	}
@@ -124,5 +133,11 @@ func kubernetesFacts(f *facts, k *pacelinev1.KubernetesCluster) {
 	f.add("Allowed", "%s", strings.Join(allowed, ", "))
 	if k.GetFirstPort() > 0 {
 		f.add("Ports of hosts", "%d-%d", k.GetFirstPort(), k.GetLastPort())
+	}
+	if k.GetKeepEnded() != nil {
+		f.add("Ended pods stay for", "%s", output.Span(k.GetKeepEnded().AsDuration()))
+	}
+	if k.KeepEndedPods != nil {
+		f.add("Ended pods kept", "%d", k.GetKeepEndedPods())
 	}
 }

@@ -45,7 +45,7 @@ func (c *Config) prepareKubernetes(s *cluster.Spec, id *members.Identity) (func(
 
 // kubernetesSettings is what settings come to without a connection, the owner of pods and the epoch.
 func (c *Config) kubernetesSettings(name string, k *cluster.Kubernetes) kubernetes.Config {
-	return kubernetes.Config{
+	config := kubernetes.Config{
 		Pods: manifest.Config{
 			Namespace: k.Namespace, NamespacePerPool: k.NamespacePerPool, DefaultImage: k.DefaultImage, HostPaths: k.HostPaths, Privileged: k.Privileged, Tolerated: k.Tolerated,
 		},
@@ -53,6 +53,13 @@ func (c *Config) kubernetesSettings(name string, k *cluster.Kubernetes) kubernet
 		Limits:           mirror.Config{GPUs: k.GPUs, PoolLabel: k.PoolLabel, FirstPort: k.FirstPort, LastPort: k.LastPort},
 		Logger:           c.Log.With(telemetry.KeyComponent, "kubernetes", telemetry.KeyCluster, name),
 	}
+	if t := k.KeepEnded; t != nil {
+		config.Limits.KeepEnded = orNone(*t)
+	}
+	if n := k.KeepEndedPods; n != nil {
+		config.Limits.KeepEndedPods = orNone(*n)
+	}
+	return config
 }
 
 // kubernetesConfig lacks the owner of pods and the epoch.
@@ -85,6 +92,14 @@ func (c *Config) kubernetesConfig(name string, k *cluster.Kubernetes) (kubernete
 		}
 	}
 	return config, nil
+}
+
+// orNone says 0 in the words of the driver, to which 0 is the default.
+func orNone[T ~int | ~int64](n T) T {
+	if n == 0 {
+		return -1
+	}
+	return n
 }
 
 // fileOf is the path of a file that a kubeconfig names, relative to its own. It lies below the directory of secrets and can be read, or there is an error.

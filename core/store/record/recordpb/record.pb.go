@@ -4368,8 +4368,12 @@ type KubernetesCluster struct {
 	NamespacePerPool string `protobuf:"bytes,13,opt,name=namespace_per_pool,json=namespacePerPool" json:"namespace_per_pool,omitempty"`
 	// Missing ones are made.
 	CreateNamespaces bool `protobuf:"varint,14,opt,name=create_namespaces,json=createNamespaces" json:"create_namespaces,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// How long ended pods stay, in nanoseconds.
+	KeepEnded *int64 `protobuf:"varint,15,opt,name=keep_ended,json=keepEnded" json:"keep_ended,omitempty"`
+	// How many of them.
+	KeepEndedPods *uint32 `protobuf:"varint,16,opt,name=keep_ended_pods,json=keepEndedPods" json:"keep_ended_pods,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KubernetesCluster) Reset() {
@@ -4498,6 +4502,20 @@ func (x *KubernetesCluster) GetCreateNamespaces() bool {
 		return x.CreateNamespaces
 	}
 	return false
+}
+
+func (x *KubernetesCluster) GetKeepEnded() int64 {
+	if x != nil && x.KeepEnded != nil {
+		return *x.KeepEnded
+	}
+	return 0
+}
+
+func (x *KubernetesCluster) GetKeepEndedPods() uint32 {
+	if x != nil && x.KeepEndedPods != nil {
+		return *x.KeepEndedPods
+	}
+	return 0
 }
 
 var File_paceline_record_v1_record_proto protoreflect.FileDescriptor
@@ -4934,7 +4952,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\aca_file\x18\x06 \x01(\tR\x06caFile\x12\x1a\n" +
 	"\bfailover\x18\a \x01(\x03R\bfailover\x12\x12\n" +
 	"\x04user\x18\b \x01(\tR\x04user\x12\x1c\n" +
-	"\tframework\x18\t \x01(\tR\tframework\"\xd6\x03\n" +
+	"\tframework\x18\t \x01(\tR\tframework\"\xab\x04\n" +
 	"\x11KubernetesCluster\x12\x1e\n" +
 	"\n" +
 	"kubeconfig\x18\x01 \x01(\tR\n" +
@@ -4958,7 +4976,10 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"first_port\x18\v \x01(\rR\tfirstPort\x12\x1b\n" +
 	"\tlast_port\x18\f \x01(\rR\blastPort\x12,\n" +
 	"\x12namespace_per_pool\x18\r \x01(\tR\x10namespacePerPool\x12+\n" +
-	"\x11create_namespaces\x18\x0e \x01(\bR\x10createNamespacesBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
+	"\x11create_namespaces\x18\x0e \x01(\bR\x10createNamespaces\x12$\n" +
+	"\n" +
+	"keep_ended\x18\x0f \x01(\x03B\x05\xaa\x01\x02\b\x01R\tkeepEnded\x12-\n" +
+	"\x0fkeep_ended_pods\x18\x10 \x01(\rB\x05\xaa\x01\x02\b\x01R\rkeepEndedPodsBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
 var (
 	file_paceline_record_v1_record_proto_rawDescOnce sync.Once

@@ -252,7 +252,10 @@ func (c *Cluster) checkQuota(r *Resource, o Object) error {
 func (c *Cluster) exceeds(r *Resource, quota *corev1.ResourceQuota, p *corev1.Pod) error {
 	asked, used := quotaNeeds(p), corev1.ResourceList{}
 	for _, other := range c.inNamespace(Pods, p.Namespace) {
-		if other, ok := other.(*corev1.Pod); ok && !over(other) {
+		switch other, ok := other.(*corev1.Pod); {
+		case ok && over(other): // it counts as an object alone
+			addTo(used, corev1.ResourceList{countPods: *resource.NewQuantity(1, resource.DecimalSI)})
+		case ok:
 			addTo(used, quotaNeeds(other))
 		}
 	}
@@ -300,9 +303,12 @@ func containersWithout(p *corev1.Pod, name corev1.ResourceName) []string {
 }
 
 // quotaNeeds is what a pod counts as, by the names that quotas use.
+// countPods is the resource of quotas that are of objects.
+const countPods corev1.ResourceName = "count/pods"
+
 func quotaNeeds(p *corev1.Pod) corev1.ResourceList {
 	out := corev1.ResourceList{
-		corev1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI), "count/pods": *resource.NewQuantity(1, resource.DecimalSI),
+		corev1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI), countPods: *resource.NewQuantity(1, resource.DecimalSI),
 	}
 	for name, q := range podNeeds(p) {
 		out["requests."+name] = q
