@@ -82,12 +82,11 @@ func (s *sampler) look(ctx context.Context) {
 	var snapshot *respool.Snapshot
 	var decided []resource.Vector
 	var list []preemption.Contender
-	if s.cell.Read(ctx, func(look scheduler.Reader) {
-		snapshot, decided = look.QuotaQuestion()
-		if wantRanks {
-			list = s.candidates(look, snapshot.Rows)
-		}
-	}) != nil {
+	err := s.cell.Read(ctx, func(look scheduler.Reader) { snapshot, decided = look.QuotaQuestion() })
+	if err == nil && wantRanks {
+		list, err = s.candidates(ctx, snapshot.Rows)
+	}
+	if err != nil {
 		return // the cell ends
 	}
 	now := time.Now().UnixNano()
@@ -101,8 +100,8 @@ func (s *sampler) look(ctx context.Context) {
 }
 
 // candidates lists who would have to make room for work of others, or for more urgent work of the next pool in turn that has two such jobs at least and others than when it was
-// looked at last. It returns nil where there are none.
-func (s *sampler) candidates(look scheduler.Reader, pools []respool.Row) []preemption.Contender {
+// looked at last. It returns nil where there are none. Each pool is a turn of its own on the cell's loop: thousands of jobs take a millisecond.
+func (s *sampler) candidates(ctx context.Context, pools []respool.Row) ([]preemption.Contender, error) {
 	known := make(map[workload.PoolID]uint64, len(pools)) // those that are gone are forgotten
 	for i := range pools {
 		pool := pools[i].ID
@@ -121,14 +120,17 @@ func (s *sampler) candidates(look scheduler.Reader, pools []respool.Row) []preem
 			pool = pools[s.turn].ID
 		}
 		s.turn++
-		list := look.RanksQuestion(pool)
+		var list []preemption.Contender
+		if err := s.cell.Read(ctx, func(look scheduler.Reader) { list = look.RanksQuestion(pool) }); err != nil {
+			return nil, err
+		}
 		list = list[:min(len(list), preemption.MaxContenders)]
 		if sum := s.sumOf(list); len(list) > 1 && sum != s.lists[pool] {
 			s.lists[pool] = sum
-			return list
+			return list, nil
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // sumOf tells lists apart by all but the work that was done, which grows by itself.
