@@ -137,19 +137,6 @@ func TestFixedSeeds(t *testing.T) {
 	}
 }
 
-func TestFreshSeeds(t *testing.T) {
-	t.Parallel()
-	first := uint64(time.Now().UnixNano()) % 1e12
-	last := first + 3 // TestSoak runs more
-	t.Logf("seeds %d to %d", first, last)
-	for seed := first; seed <= last; seed++ {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			simulate(t, brief(seed))
-		})
-	}
-}
-
 // TestSeed replays the seed that is given, at its full length and then as the everyday tests run it.
 func TestSeed(t *testing.T) {
 	if *seedFlag == 0 {
@@ -161,7 +148,8 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestSoak runs fresh seeds until the time is over.
+// TestSoak runs fresh seeds until the time is over, each at its full length and then as the everyday tests run it, which draws other work. The everyday tests have fixed
+// seeds alone: what they say is to depend on nothing but the code.
 func TestSoak(t *testing.T) {
 	if *soakFlag == 0 {
 		t.Skip("no -sim.for")
@@ -172,6 +160,7 @@ func TestSoak(t *testing.T) {
 	seeds := 0
 	for ; time.Since(began) < *soakFlag && !t.Failed(); seed++ {
 		sum.Add(simulate(t, Draw(seed)))
+		sum.Add(simulate(t, brief(seed)))
 		seeds++
 	}
 	t.Logf("%d seeds, the last %d, in %v: %v", seeds, seed-1, time.Since(began).Round(time.Second), sum)
