@@ -88,7 +88,7 @@ func TestBackup(t *testing.T) {
 		return err
 	})
 	want(t, restored.paceline("events", "--cursor", cursor), 4,
-		`^Error: the cursor is of a time before this cell was restored from a backup\nHint: begin without --cursor, and list what you need\n$`)
+		`^Error: the cursor is of a time before this cell was restored from a backup\nHint: begin without --cursor, and list what you need; --since begins with what is still kept\n$`)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	err = restored.client().Watch(ctx, &pacelinev1.WatchEventsRequest{Cursor: cursor}, func(*pacelinev1.WatchEventsResponse) error { return nil })
