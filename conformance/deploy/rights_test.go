@@ -244,7 +244,7 @@ func (s *scene) node(t testing.TB, name string) {
 func (s *scene) config(owner string) kubernetes.Config {
 	return kubernetes.Config{
 		API: s.account, Pods: manifest.Config{Owner: owner, Epoch: 1, Namespace: taskSpace, DefaultImage: "none"}, Limits: mirror.Config{KeepEnded: -1},
-		FirstWait: 10 * time.Millisecond, LongestWait: 200 * time.Millisecond,
+		FirstWait: 10 * time.Millisecond, LongestWait: 200 * time.Millisecond, Place: place{},
 	}
 }
 
@@ -330,13 +330,27 @@ func (s *scene) take(t *testing.T, objects []runtime.Object, r right) {
 		var rules []rbacv1.PolicyRule
 		for _, have := range granted(cluster, from) {
 			if have != r {
-				rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{have.resource}, Verbs: []string{have.verb}})
+				rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{have.resource}, ResourceNames: namesOf(have), Verbs: []string{have.verb}})
 			}
 		}
 		return rules
 	})
 	s.await(t, r, false)
 }
+
+// namesOf are the objects that a right is restricted to; none: it is not.
+func namesOf(r right) []string {
+	if r.resource == "namespaces" {
+		return []string{metav1.NamespaceSystem}
+	}
+	return nil
+}
+
+// place forgets which cluster it is with each driver.
+type place struct{}
+
+func (place) Known() (string, error) { return "", nil }
+func (place) Recognize(string) error { return nil }
 
 // await waits until the API server's authorisers know of a change.
 func (s *scene) await(t *testing.T, r right, allowed bool) {
@@ -345,6 +359,9 @@ func (s *scene) await(t *testing.T, r right, allowed bool) {
 	attributes := &authorizationv1.ResourceAttributes{Verb: r.verb, Resource: kind, Subresource: sub}
 	if !r.cluster {
 		attributes.Namespace = taskSpace
+	}
+	if names := namesOf(r); len(names) > 0 {
+		attributes.Name = names[0]
 	}
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: "system:serviceaccount:" + accountSpace + ":" + account, ResourceAttributes: attributes,

@@ -19,7 +19,7 @@ const (
 	MaxClusters = 64
 	// maxClusterBytes bounds an encoded spec: what its Validate lets through is smaller.
 	maxClusterBytes = 64 << 10
-	// MaxIdentity bounds what a cluster knows the cell by.
+	// MaxIdentity bounds what a cluster knows the cell by, and the cell a cluster.
 	MaxIdentity = 255
 )
 
@@ -34,6 +34,8 @@ type (
 		// Identity is what the cluster knows the cell by, such as a Mesos framework's id; "": it was never connected. It is part of the record so that a
 		// restored backup, too, finds its runs.
 		Identity string
+		// UID is what tells the cluster from all others, such as that of the Kubernetes namespace kube-system; "": it was never seen, or has none.
+		UID string
 	}
 
 	// AddCluster makes a cluster known. To reach it is for the process that serves the cell.
@@ -48,6 +50,8 @@ type (
 		Name     string
 		Identity string // "": the cluster has forgotten the cell
 	}
+	// RecognizeCluster keeps what tells a cluster from all others, once: it is an error if the cell knows it as another.
+	RecognizeCluster struct{ Name, UID string }
 	// RemoveCluster forgets a cluster, its shards and its hosts. Its live runs are in the way, unless Force declares them lost; then they are tried
 	// again on other clusters, as after any loss.
 	RemoveCluster struct {
@@ -69,11 +73,12 @@ type (
 	}
 )
 
-func (ClusterRecord) record()    {}
-func (AddCluster) command()      {}
-func (UpdateCluster) command()   {}
-func (IdentifyCluster) command() {}
-func (RemoveCluster) command()   {}
+func (ClusterRecord) record()     {}
+func (AddCluster) command()       {}
+func (UpdateCluster) command()    {}
+func (IdentifyCluster) command()  {}
+func (RecognizeCluster) command() {}
+func (RemoveCluster) command()    {}
 
 // Clusters returns every cluster that was added, or that has shards or hosts, by name.
 func (r Reader) Clusters() []ClusterView {
@@ -142,6 +147,8 @@ func (s *State) editCluster(caller Caller, command Command) (Answer, *Error) {
 		return s.updateCluster(caller, &cmd)
 	case IdentifyCluster:
 		return s.identifyCluster(cmd)
+	case RecognizeCluster:
+		return s.recognizeCluster(cmd)
 	case RemoveCluster:
 		return s.removeCluster(caller, cmd)
 	}
@@ -207,6 +214,23 @@ func (s *State) identifyCluster(cmd IdentifyCluster) (Answer, *Error) {
 		return Answer{Cluster: rec, Existed: true}, nil
 	}
 	rec.Identity = cmd.Identity
+	s.keepCluster(rec, "", "")
+	return Answer{Cluster: rec}, nil
+}
+
+func (s *State) recognizeCluster(cmd RecognizeCluster) (Answer, *Error) {
+	rec, exists := s.added[cmd.Name]
+	switch {
+	case !exists:
+		return Answer{}, refuse(NotFound, "name", "list the clusters and choose one that was added", "no cluster %q was added", cmd.Name)
+	case cmd.UID == "" || len(cmd.UID) > MaxIdentity:
+		return Answer{}, refuse(InvalidArgument, "uid", "", "an UID has 1 to %d bytes, and not %d", MaxIdentity, len(cmd.UID))
+	case rec.UID == cmd.UID:
+		return Answer{Cluster: rec, Existed: true}, nil
+	case rec.UID != "":
+		return Answer{}, refuse(FailedPrecondition, "uid", "remove the cluster and add it anew", "cluster %s is %s, and not %s", cmd.Name, rec.UID, cmd.UID)
+	}
+	rec.UID = cmd.UID
 	s.keepCluster(rec, "", "")
 	return Answer{Cluster: rec}, nil
 }

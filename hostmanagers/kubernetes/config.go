@@ -40,6 +40,8 @@ type Config struct {
 	API *rest.Config
 	// Pods is what all pods have in common. Its Owner must be set: the runs of an owner are his alone.
 	Pods manifest.Config
+	// Place remembers which cluster this is, so that another one in its place is noticed. nil: nobody does.
+	Place Place
 	// CreateNamespaces has a namespace that is missing made when a pod needs it; otherwise its launch fails.
 	CreateNamespaces bool
 	// Limits are the machine's. Owner, Epoch, Tolerated, Features and FirstToken are filled in.

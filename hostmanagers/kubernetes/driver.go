@@ -46,6 +46,7 @@ type Driver struct {
 	down     map[string]error // watches that have no contact, and why
 	whole    []string         // what is listed in one answer: see expire
 	failure  driver.Description
+	place    string // which cluster this is, or why that is not known; "": it was not asked
 	wakeAt   int64
 	unwake   func() bool
 	ended    bool
@@ -148,6 +149,9 @@ func (d *Driver) Describe() driver.Description {
 		namespace = rule
 	}
 	out.Details = map[string]string{"server": d.cfg.API.Host, "namespace": namespace, "owner": d.cfg.Pods.Owner}
+	if d.place != "" {
+		out.Details["UID of kube-system"] = d.place
+	}
 	if len(d.whole) > 0 {
 		out.Details["lists in one answer, as their pages expire"] = strings.Join(d.whole, ", ")
 	}

@@ -35,6 +35,9 @@ func (d *Driver) Leave(ctx context.Context) error {
 	if err := d.part(ctx); err != nil {
 		return d.stays(err)
 	}
+	if err := d.recognize(ctx); err != nil {
+		return d.stays(err)
+	}
 	pause := backoff{cfg: &d.cfg}
 	for {
 		late := d.mayCome() // before the list: what comes after it is clear

@@ -218,8 +218,8 @@ func (d *Driver) watcher(resource string) func(context.Context, metav1.ListOptio
 func (d *Driver) follow(ctx context.Context, v *view) {
 	version, failed, pause := "", false, backoff{cfg: &d.cfg}
 	for ctx.Err() == nil {
-		var err error
-		if version != "" {
+		err := d.recognize(ctx)
+		if err == nil && version != "" {
 			version, err = setBack(ctx, v, version)
 		}
 		if err == nil && version == "" && (v.paged || failed) {
@@ -240,7 +240,7 @@ func (d *Driver) follow(ctx context.Context, v *view) {
 		case failed:
 			d.expire(v, err)
 		}
-		if gone(err) {
+		if gone(err) || errors.Is(err, ErrOtherCluster) {
 			version = ""
 		}
 		d.sleep(ctx, pause.next(err))

@@ -49,7 +49,7 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, requests: map[string]int{}}
-		w.emulator = w.newEmulator()
+		w.emulator = w.newEmulator("")
 		w.serve()
 		defer func() {
 			w.end()
@@ -61,13 +61,13 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
-func (w *world) newEmulator() *emulator.Emulator {
+func (w *world) newEmulator(uid string) *emulator.Emulator {
 	capacity, err := cluster.Quantities(map[string]string{"cpu": "400", "memory": "8Gi", "pods": "5000"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	e, err := emulator.New(emulator.Config{
-		Cluster: cluster.Config{Behave: behave, QuietKubelets: true, Nodes: []cluster.NodeConfig{{Name: "a", Capacity: capacity}, {Name: "b", Capacity: capacity}}},
+		Cluster: cluster.Config{UID: uid, Behave: behave, QuietKubelets: true, Nodes: []cluster.NodeConfig{{Name: "a", Capacity: capacity}, {Name: "b", Capacity: capacity}}},
 		Faults:  w.faults,
 	})
 	if err != nil {

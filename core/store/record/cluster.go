@@ -16,7 +16,7 @@ import (
 func clusterToProto(r *scheduler.ClusterRecord) *recordpb.Cluster {
 	s := &r.Spec
 	m := &recordpb.Cluster{
-		Version: r.Version, Created: r.Created, Updated: r.Updated, By: r.By, Identity: r.Identity,
+		Version: r.Version, Created: r.Created, Updated: r.Updated, By: r.By, Identity: r.Identity, Uid: r.UID,
 		Name: s.Name, Labels: s.Labels, Shards: uint32(max(s.Shards, 0)), //nolint:gosec // at most cluster.MaxShards
 	}
 	if c := s.Mesos; c != nil {
@@ -51,7 +51,7 @@ func (d *decoder) cluster() scheduler.Record {
 		d.fail("a cluster of %d shards", m.GetShards())
 	}
 	r := scheduler.ClusterRecord{
-		Version: m.GetVersion(), Created: m.GetCreated(), Updated: m.GetUpdated(), By: m.GetBy(), Identity: m.GetIdentity(),
+		Version: m.GetVersion(), Created: m.GetCreated(), Updated: m.GetUpdated(), By: m.GetBy(), Identity: m.GetIdentity(), UID: m.GetUid(),
 		Spec: cluster.Spec{Name: m.GetName(), Labels: table(m.GetLabels()), Shards: int(m.GetShards())},
 	}
 	if c := m.GetMesos(); c != nil {

@@ -412,7 +412,7 @@ func (s source) policies() scheduler.PoliciesRecord {
 
 func (s source) cluster() scheduler.ClusterRecord {
 	out := scheduler.ClusterRecord{
-		Version: uint64(s.number()), Created: s.time(), Updated: s.time(), By: s.text(), Identity: s.text(),
+		Version: uint64(s.number()), Created: s.time(), Updated: s.time(), By: s.text(), Identity: s.text(), UID: s.text(),
 		Spec: cluster.Spec{Name: s.text(), Labels: s.labels(), Shards: rapid.IntRange(0, cluster.MaxShards).Draw(s.t, "shards")},
 	}
 	if s.bool() {

@@ -124,7 +124,7 @@ func samples() []sample {
 			}},
 		}, &recordpb.Cluster{}},
 		{"kubernetes-cluster", scheduler.ClusterRecord{
-			Version: 1, Created: sampleTime, Updated: sampleTime, By: "ada", Identity: "cell-b2f1",
+			Version: 1, Created: sampleTime, Updated: sampleTime, By: "ada", Identity: "cell-b2f1", UID: "0b1c-22",
 			Spec: cluster.Spec{Name: "west", Kubernetes: &cluster.Kubernetes{
 				Kubeconfig: "west.yaml", Context: "prod", InCluster: true, Namespace: "batch", DefaultImage: "base:1", PoolLabel: "example.com/pool",
 				Tolerated: []string{"example.com/gpu"}, GPUs: []string{"nvidia.com/gpu"}, HostPaths: true, Privileged: true, FirstPort: 20000, LastPort: 29999,

@@ -7,6 +7,7 @@ package kubeemu
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -143,6 +144,7 @@ func (f *flags) start(ctx context.Context) (_ *running, err error) {
 	if err := os.WriteFile(r.kubeconfig, emulator.Kubeconfig(l.Addr().String()), 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("write the kubeconfig: %w", err), l.Close())
 	}
+	cfg.Cluster.UID = uidOf(l.Addr().String())
 	if r.emulator, err = emulator.New(cfg); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -155,6 +157,12 @@ func (f *flags) start(ctx context.Context) (_ *running, err error) {
 	r.relieve = relieve
 	r.suffering.Go(func() { f.faults.inflict(suffering, r.emulator, nodes) })
 	return r, nil
+}
+
+// uidOf is the UID of the cluster at an address: an emulator that starts anew there stands for the same one, with nothing left in it.
+func uidOf(address string) string {
+	sum := sha256.Sum256([]byte("an emulated Kubernetes cluster at " + address))
+	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
 // stop ends everything: what containers run, too.

@@ -38,7 +38,7 @@ func (c *Config) prepareKubernetes(s *cluster.Spec, id *members.Identity) (func(
 		if err != nil {
 			return nil, err
 		}
-		config.Pods.Owner, config.Pods.Epoch = owner, id.Epoch()
+		config.Pods.Owner, config.Pods.Epoch, config.Place = owner, id.Epoch(), id
 		return kubernetes.New(config)
 	}, nil
 }

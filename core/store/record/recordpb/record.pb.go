@@ -4114,7 +4114,9 @@ type Cluster struct {
 	// Set for a Mesos cluster.
 	Mesos *MesosCluster `protobuf:"bytes,9,opt,name=mesos" json:"mesos,omitempty"`
 	// Set for a Kubernetes cluster.
-	Kubernetes    *KubernetesCluster `protobuf:"bytes,10,opt,name=kubernetes" json:"kubernetes,omitempty"`
+	Kubernetes *KubernetesCluster `protobuf:"bytes,10,opt,name=kubernetes" json:"kubernetes,omitempty"`
+	// What tells it from all others.
+	Uid           string `protobuf:"bytes,11,opt,name=uid" json:"uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4217,6 +4219,13 @@ func (x *Cluster) GetKubernetes() *KubernetesCluster {
 		return x.Kubernetes
 	}
 	return nil
+}
+
+func (x *Cluster) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
 }
 
 // MesosCluster is cluster.Mesos.
@@ -4923,7 +4932,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x05state\x18\x02 \x01(\fR\x05state\x12\x1a\n" +
 	"\barchives\x18\x03 \x03(\fR\barchives\x12\x18\n" +
 	"\aupdated\x18\x04 \x01(\x10R\aupdated\x12\x0e\n" +
-	"\x02by\x18\x05 \x01(\tR\x02by\"\xaa\x03\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\"\xbc\x03\n" +
 	"\aCluster\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\x10R\acreated\x12\x18\n" +
@@ -4937,7 +4946,8 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"kubernetes\x18\n" +
 	" \x01(\v2%.paceline.record.v1.KubernetesClusterR\n" +
-	"kubernetes\x1a9\n" +
+	"kubernetes\x12\x10\n" +
+	"\x03uid\x18\v \x01(\tR\x03uid\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x02\n" +

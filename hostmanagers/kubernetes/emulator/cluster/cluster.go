@@ -33,6 +33,8 @@ type Config struct {
 	Nodes []NodeConfig
 	// Seed is where uids and generated names come from.
 	Seed uint64
+	// UID is that of the namespace kube-system, by which clusters are told apart. Default: one from Seed.
+	UID string
 	// History is how many changes of each resource are kept for watches. Default: 131,072.
 	History int
 	// Behave says what becomes of a container, in virtual time. nil: processes are started by whoever carries out effects.
@@ -115,7 +117,11 @@ func New(cfg Config, now time.Time) *Cluster {
 		c.shelves[r.GroupResource()] = &shelf{resource: r, objects: map[Key]Object{}, lost: 1}
 	}
 	for _, name := range []string{"default", "kube-node-lease", "kube-public", "kube-system"} {
-		c.must(c.Create(Namespaces, "", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, false))
+		o, err := c.Create(Namespaces, "", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, false)
+		c.must(o, err)
+		if name == metav1.NamespaceSystem && cfg.UID != "" {
+			o.SetUID(types.UID(cfg.UID))
+		}
 	}
 	for _, p := range systemPriorities() {
 		c.must(c.Create(priorities, "", p, false))
