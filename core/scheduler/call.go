@@ -35,7 +35,7 @@ func (s *State) call(c Call) {
 		err = s.nameResources(cmd.Names)
 	case DrainHost:
 		a, err = s.drainHost(c.Caller, cmd)
-	case AddCluster, UpdateCluster, IdentifyCluster, RecognizeCluster, RemoveCluster:
+	case AddCluster, UpdateCluster, IdentifyCluster, RemoveCluster:
 		a, err = s.editCluster(c.Caller, c.Command)
 	default:
 		err = refuse(InvalidArgument, "", "", "the command is unknown to this core")

@@ -45,13 +45,12 @@ type (
 		Spec            cluster.Spec
 		ExpectedVersion uint64 // 0: any
 	}
-	// IdentifyCluster keeps what a cluster knows the cell by.
+	// IdentifyCluster keeps what a cluster knows the cell by; or, with an UID, what the cell knows it by, and that once.
 	IdentifyCluster struct {
 		Name     string
 		Identity string // "": the cluster has forgotten the cell
+		UID      string // "": it is about Identity
 	}
-	// RecognizeCluster keeps what tells a cluster from all others, once: it is an error if the cell knows it as another.
-	RecognizeCluster struct{ Name, UID string }
 	// RemoveCluster forgets a cluster, its shards and its hosts. Its live runs are in the way, unless Force declares them lost; then they are tried
 	// again on other clusters, as after any loss.
 	RemoveCluster struct {
@@ -77,7 +76,6 @@ func (ClusterRecord) record()     {}
 func (AddCluster) command()       {}
 func (UpdateCluster) command()    {}
 func (IdentifyCluster) command()  {}
-func (RecognizeCluster) command() {}
 func (RemoveCluster) command()    {}
 
 // Clusters returns every cluster that was added, or that has shards or hosts, by name.
@@ -147,8 +145,6 @@ func (s *State) editCluster(caller Caller, command Command) (Answer, *Error) {
 		return s.updateCluster(caller, &cmd)
 	case IdentifyCluster:
 		return s.identifyCluster(cmd)
-	case RecognizeCluster:
-		return s.recognizeCluster(cmd)
 	case RemoveCluster:
 		return s.removeCluster(caller, cmd)
 	}
@@ -208,29 +204,17 @@ func (s *State) identifyCluster(cmd IdentifyCluster) (Answer, *Error) {
 	switch {
 	case !exists:
 		return Answer{}, refuse(NotFound, "name", "list the clusters and choose one that was added", "no cluster %q was added", cmd.Name)
-	case len(cmd.Identity) > MaxIdentity:
-		return Answer{}, refuse(InvalidArgument, "identity", "", "an identity of %d bytes is longer than %d", len(cmd.Identity), MaxIdentity)
-	case rec.Identity == cmd.Identity:
-		return Answer{Cluster: rec, Existed: true}, nil
-	}
-	rec.Identity = cmd.Identity
-	s.keepCluster(rec, "", "")
-	return Answer{Cluster: rec}, nil
-}
-
-func (s *State) recognizeCluster(cmd RecognizeCluster) (Answer, *Error) {
-	rec, exists := s.added[cmd.Name]
-	switch {
-	case !exists:
-		return Answer{}, refuse(NotFound, "name", "list the clusters and choose one that was added", "no cluster %q was added", cmd.Name)
-	case cmd.UID == "" || len(cmd.UID) > MaxIdentity:
-		return Answer{}, refuse(InvalidArgument, "uid", "", "an UID has 1 to %d bytes, and not %d", MaxIdentity, len(cmd.UID))
-	case rec.UID == cmd.UID:
-		return Answer{Cluster: rec, Existed: true}, nil
-	case rec.UID != "":
+	case max(len(cmd.Identity), len(cmd.UID)) > MaxIdentity:
+		return Answer{}, refuse(InvalidArgument, "identity", "", "an identity of %d bytes is longer than %d", max(len(cmd.Identity), len(cmd.UID)), MaxIdentity)
+	case cmd.UID != "" && rec.UID != "" && rec.UID != cmd.UID:
 		return Answer{}, refuse(FailedPrecondition, "uid", "remove the cluster and add it anew", "cluster %s is %s, and not %s", cmd.Name, rec.UID, cmd.UID)
+	case cmd.UID != "" && rec.UID == cmd.UID, cmd.UID == "" && rec.Identity == cmd.Identity:
+		return Answer{Cluster: rec, Existed: true}, nil
+	case cmd.UID != "":
+		rec.UID = cmd.UID
+	default:
+		rec.Identity = cmd.Identity
 	}
-	rec.UID = cmd.UID
 	s.keepCluster(rec, "", "")
 	return Answer{Cluster: rec}, nil
 }

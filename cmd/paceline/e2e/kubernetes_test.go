@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,6 +79,7 @@ func TestKubernetesCluster(t *testing.T) {
 	}
 	k.call(http.MethodPatch, "/api/v1/nodes/node-1", `{"spec": {"unschedulable": false}}`)
 	c.must("job", "run", write(t, c.dir, "stays.yaml", "{name: stays, service: {}, placement: {clusters: [east]}, task: {command: [sleep, '1000'], resources: {cpu_milli: 10}}}"), "--wait")
+	c.takenElsewhere(k, owner)
 	c.must("cluster", "remove", "east", "--force")
 	if pods := k.pods(owner); len(pods) != 0 {
 		t.Errorf("the cell has left %v behind", pods)
@@ -86,6 +88,25 @@ func TestKubernetesCluster(t *testing.T) {
 		t.Errorf("of the pods of others there are %v", pods)
 	}
 	c.stop()
+}
+
+// takenElsewhere has the cluster's settings lead to another one, and back: nothing is started there, and what runs goes on.
+func (c *cell) takenElsewhere(k *kubernetes, owner string) {
+	c.t.Helper()
+	before := k.pods(owner)
+	other := c.emulateKubernetes(1, "--root", filepath.Join(c.dir, "others"), "--kubeconfig", filepath.Join(c.data, "secrets", "other.yaml"))
+	c.must("cluster", "update", "east", "--kubeconfig", "other.yaml")
+	c.await("the other cluster is noticed", func() error {
+		if shown := c.must("cluster", "get", "east"); !strings.Contains(shown, "is that of another cluster") || !strings.Contains(shown, "remove it with --force") {
+			return fmt.Errorf("it says\n%s", shown)
+		}
+		return nil
+	})
+	c.must("cluster", "update", "east", "--kubeconfig", "east.yaml")
+	c.must("cluster", "add", "kubernetes", "east", "--kubeconfig", "east.yaml", "--default-image", "none", "--shards", "2", "--tolerate", "example.com/night", "--wait")
+	if now := k.pods(owner); len(before) != 1 || !slices.Equal(now, before) || len(other.pods("")) != 0 {
+		c.t.Errorf("there were the pods %v, and now are %v; at the other cluster %v", before, now, other.pods(""))
+	}
 }
 
 // kubernetes is an emulated Kubernetes cluster.

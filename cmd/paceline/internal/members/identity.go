@@ -64,7 +64,7 @@ func (i *Identity) Known() (string, error) {
 
 // Recognize makes durable what tells the cluster from all others.
 func (i *Identity) Recognize(uid string) error {
-	if err := i.do(scheduler.RecognizeCluster{Name: i.cluster, UID: uid}); err != nil {
+	if err := i.do(scheduler.IdentifyCluster{Name: i.cluster, UID: uid}); err != nil {
 		return fmt.Errorf("keep which cluster %s is: %w", i.cluster, err)
 	}
 	return nil
