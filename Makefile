@@ -169,14 +169,17 @@ image: ## build the container image paceline:VERSION (CONTAINER=docker for anoth
 UPDATE ?=
 
 .PHONY: conformance-kubelet
-conformance-kubelet: ## real pods on two real kubelets, in namespaces of their own; takes root and cgroups (UPDATE=1 records them anew)
+conformance-kubelet: $(call stamp,helm) ## real pods on real kubelets, and the chart installed there, in namespaces of their own; takes root and cgroups (UPDATE=1 records the pods anew)
 	@mkdir -p $(OUT)/kubelet
 	go build -o $(OUT)/kubelet/run ./conformance/controlplane/run
 	go test -c -o $(OUT)/kubelet/kubelet.test ./conformance/kubelet
+	go test -c -o $(OUT)/kubelet/deploy.test ./conformance/deploy
 	export PACELINE_KUBELETS=1
 	go test -count=1 ./conformance/controlplane/isolate
 	cd conformance/kubelet
 	$(abspath $(OUT))/kubelet/run -isolated -- $(abspath $(OUT))/kubelet/kubelet.test -test.run Real -test.parallel 12 -test.timeout 30m $(if $(UPDATE),-update)
+	cd ../deploy
+	$(abspath $(OUT))/kubelet/run -isolated -- $(abspath $(OUT))/kubelet/deploy.test -test.v -test.run Release -test.timeout 30m
 
 .PHONY: conformance-mesos
 conformance-mesos: ## hold a Mesos master to what Paceline needs of it (MESOS=http://host:5050; without it an emulated one)

@@ -21,6 +21,7 @@ const (
 	APIServer     = "kube-apiserver"
 	Kwok          = "kwok"
 	KubeScheduler = "kube-scheduler"
+	Controllers   = "kube-controller-manager"
 	Kubelet       = "kubelet"
 	Kubectl       = "kubectl"
 )
@@ -31,6 +32,7 @@ var packages = map[string]string{
 	APIServer:     "k8s.io/kubernetes/cmd/kube-apiserver",
 	Kwok:          "sigs.k8s.io/kwok/cmd/kwok",
 	KubeScheduler: "k8s.io/kubernetes/cmd/kube-scheduler",
+	Controllers:   "k8s.io/kubernetes/cmd/kube-controller-manager",
 	Kubelet:       "k8s.io/kubernetes/cmd/kubelet",
 	Kubectl:       "k8s.io/kubernetes/cmd/kubectl",
 }

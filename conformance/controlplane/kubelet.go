@@ -114,6 +114,7 @@ func (p *Plane) startNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	archives = append(archives, p.cfg.Images...)
 	for i := range p.cfg.Kubelets {
 		n := &node{
 			Name: "real-" + strconv.Itoa(i+1), Address: netip.AddrFrom4([4]byte{10, 9, 0, byte(i + 1)}),

@@ -15,6 +15,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -43,8 +44,13 @@ type Config struct {
 	Kwok bool
 	// Scheduler runs kube-scheduler with its limits lifted.
 	Scheduler bool
-	// Kubelets is how many real nodes there are, at most MaxKubelets. They need a program that package isolate runs.
+	// Controllers runs kube-controller-manager: sets of pods, volume claims, service accounts. Without it their admission is off.
+	Controllers bool
+	// Kubelets is how many real nodes there are, at most MaxKubelets. They need a program that package isolate runs. Pods reach the API server
+	// by its service, as they do with a kube-proxy; other services lead nowhere.
 	Kubelets int
+	// Images are archives of more images for real nodes.
+	Images []string
 	// APIServer and Scheduling are more arguments for kube-apiserver and kube-scheduler.
 	APIServer, Scheduling []string
 	// Log is told what is done. Default: nobody.
@@ -55,13 +61,19 @@ type Config struct {
 type Plane struct {
 	cfg    Config
 	bin    string
-	made   bool // the directory is ours
-	etcd   int  // its port
-	port   int  // kube-apiserver's
+	made   bool   // the directory is ours
+	etcd   int    // its port
+	port   int    // kube-apiserver's
+	bind   string // the address that it listens on
 	client *http.Client
 	keeper *keeper
 	nodes  []*node
 }
+
+// Where the API server's service is.
+const servicePort = 443
+
+var serviceAddress = netip.MustParseAddr("10.96.0.1")
 
 // Token is what the plane's administrator shows.
 const Token = "conformance-administrator" //nolint:gosec // of a server on the loopback that lives for minutes
@@ -77,6 +89,9 @@ func Start(ctx context.Context, cfg Config) (*Plane, error) {
 	}
 	if cfg.Scheduler {
 		names = append(names, KubeScheduler)
+	}
+	if cfg.Controllers {
+		names = append(names, Controllers)
 	}
 	if cfg.Kubelets > 0 {
 		names = append(names, Kubelet)
@@ -108,6 +123,11 @@ func (p *Plane) start(ctx context.Context) error {
 	if err := p.StartAPIServer(ctx); err != nil {
 		return err
 	}
+	if p.cfg.Controllers {
+		if err := p.startControllers(); err != nil {
+			return err
+		}
+	}
 	if p.cfg.Kwok {
 		if err := p.run(Kwok, nil, "--v", "ERROR", "--kubeconfig", p.Kubeconfig(), "--config", p.path("kwok.yaml")); err != nil {
 			return err
@@ -128,6 +148,11 @@ func (p *Plane) StartScheduler(ctx context.Context) error {
 	}
 	args := append([]string{"--config", p.path("scheduler.yaml"), "--bind-address", "127.0.0.1", "--secure-port", "0"}, p.cfg.Scheduling...)
 	return p.run(KubeScheduler, nil, args...)
+}
+
+func (p *Plane) startControllers() error {
+	return p.run(Controllers, nil, "--kubeconfig", p.Kubeconfig(), "--bind-address", "127.0.0.1", "--secure-port", "0", "--leader-elect=false",
+		"--root-ca-file", p.path("ca.crt"), "--service-account-private-key-file", p.path("sa.key"), "--flex-volume-plugin-dir", p.path("plugins"))
 }
 
 func (p *Plane) path(name string) string { return filepath.Join(p.cfg.Dir, name) }
@@ -154,12 +179,19 @@ func (p *Plane) prepare() error {
 	if err != nil {
 		return err
 	}
-	p.etcd, p.port = ports[0], ports[1]
+	p.etcd, p.port, p.bind = ports[0], ports[1], "127.0.0.1"
+	if p.cfg.Kubelets > 0 {
+		// The network is the plane's own. Pods look for the API server where its service is, the first of the services' addresses.
+		p.port, p.bind = servicePort, "0.0.0.0"
+		if err := isolate.AddAddress("lo:service", netip.PrefixFrom(serviceAddress, serviceAddress.BitLen())); err != nil {
+			return err
+		}
+	}
 	ca, err := newAuthority(p.cfg.Dir)
 	if err != nil {
 		return err
 	}
-	if err := ca.issue("server", pkix.Name{CommonName: APIServer}, 2, "127.0.0.1", "localhost", "kubernetes.default.svc", "10.96.0.1"); err != nil {
+	if err := ca.issue("server", pkix.Name{CommonName: APIServer}, 2, "127.0.0.1", "localhost", "kubernetes.default.svc", serviceAddress.String()); err != nil {
 		return err
 	}
 	if err := ca.issue("admin", pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}, 3); err != nil {
@@ -217,17 +249,19 @@ func (p *Plane) startEtcd() error {
 func (p *Plane) StartAPIServer(ctx context.Context) error {
 	const issuer = "https://kubernetes.default.svc"
 	args := append([]string{
-		"--etcd-servers", "http://127.0.0.1:" + strconv.Itoa(p.etcd), "--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(p.port),
+		"--etcd-servers", "http://127.0.0.1:" + strconv.Itoa(p.etcd), "--bind-address", p.bind, "--secure-port", strconv.Itoa(p.port),
 		"--advertise-address", "127.0.0.1", "--endpoint-reconciler-type", "none",
 		"--tls-cert-file", p.path("server.crt"), "--tls-private-key-file", p.path("server.key"), "--client-ca-file", p.path("ca.crt"),
 		"--token-auth-file", p.path("tokens.csv"), "--service-account-issuer", issuer,
 		"--service-account-key-file", p.path("sa.key"), "--service-account-signing-key-file", p.path("sa.key"),
 		"--service-cluster-ip-range", "10.96.0.0/16", "--authorization-mode", "Node,RBAC",
-		// Without a controller manager these two would leave every node and pod unusable.
-		"--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition",
 		"--allow-privileged", "--enable-priority-and-fairness=false", "--max-requests-inflight", "0", "--max-mutating-requests-inflight", "0",
 		"--event-ttl", "10m", "--profiling=false", "--kubelet-preferred-address-types", "InternalIP",
 	}, p.cfg.APIServer...)
+	if !p.cfg.Controllers {
+		// These two would leave every node and pod unusable.
+		args = append(args, "--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition")
+	}
 	// Memory follows writes; without bounds it takes gigabytes.
 	if err := p.run(APIServer, []string{"GOGC=200", "GOMEMLIMIT=3GiB"}, args...); err != nil {
 		return err

@@ -63,7 +63,7 @@ func buildImage(t *testing.T) (program string, user int) {
 			copyTracked(t, name, source)
 		}
 	}
-	command := strings.NewReplacer("${VERSION}", "v0.0.0-image", "/out/", out+"/").Replace(string(build[1]))
+	command := strings.NewReplacer("${VERSION}", imageVersion, "/out/", out+"/").Replace(string(build[1]))
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
 	cmd.Dir = source
 	if said, err := cmd.CombinedOutput(); err != nil {
@@ -253,7 +253,7 @@ func (p *podRoot) call(t *testing.T, program string) {
 	cmd := exec.CommandContext(t.Context(), program, "version")
 	cmd.Env = []string{"PACELINE_ADDRESS=https://" + p.address, "PACELINE_CA_FILE=" + ca, "PACELINE_TOKEN=" + p.token, "HOME=" + t.TempDir()}
 	out, err := cmd.CombinedOutput()
-	if err != nil || strings.Count(string(out), "v0.0.0-image") != 2 { // the command's, and the server's
+	if err != nil || strings.Count(string(out), imageVersion) != 2 { // the command's, and the server's
 		t.Errorf("the server is asked for its version: %v: %s", err, out)
 	}
 }

@@ -84,7 +84,8 @@ func run(ctx context.Context, args []string) error {
 
 // fetch gets what real kubelets need while there is a network.
 func fetch(ctx context.Context) error {
-	if _, err := controlplane.Build(ctx, os.Stderr, controlplane.Etcd, controlplane.APIServer, controlplane.Kubelet); err != nil {
+	if _, err := controlplane.Build(ctx, os.Stderr, controlplane.Etcd, controlplane.APIServer, controlplane.Kubelet, controlplane.KubeScheduler, controlplane.Controllers,
+		controlplane.Kubectl); err != nil {
 		return err
 	}
 	return controlplane.FetchRuntime(ctx, os.Stderr)
