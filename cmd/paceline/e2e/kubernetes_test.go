@@ -36,7 +36,7 @@ func TestKubernetesCluster(t *testing.T) {
 	t.Parallel()
 	c := startCell(t, "--local-hosts", "0")
 	k := c.emulateKubernetes(2)
-	k.add()
+	c.must("cluster", "add", "kubernetes", "east", "--kubeconfig", "east.yaml", "--default-image", "none", "--keep-ended", "1h", "--wait") // so that pods stay what they are
 	owner := c.identity()
 	marks, gate := write(t, c.dir, "marks", ""), filepath.Join(c.dir, "gate")
 	c.must("job", "run", write(t, c.dir, "held.yaml", fmt.Sprintf(kubeJob, marks, gate)))
@@ -51,7 +51,7 @@ func TestKubernetesCluster(t *testing.T) {
 	c.kill()
 	c.start()
 	c.must("cluster", "update", "east", "--shards", "2", "--tolerate", "example.com/night")
-	c.must("cluster", "add", "kubernetes", "east", "--kubeconfig", "east.yaml", "--default-image", "none", "--shards", "2", "--tolerate", "example.com/night", "--wait")
+	c.must("cluster", "add", "kubernetes", "east", "--kubeconfig", "east.yaml", "--default-image", "none", "--shards", "2", "--tolerate", "example.com/night", "--keep-ended", "1h", "--wait")
 	if now := c.identity(); now != owner || owner == "" {
 		t.Errorf("the cluster knew the cell as %q, and now as %q", owner, now)
 	}
@@ -103,8 +103,8 @@ func (c *cell) takenElsewhere(k *kubernetes, owner string) {
 		return nil
 	})
 	c.must("cluster", "update", "east", "--kubeconfig", "east.yaml")
-	c.must("cluster", "add", "kubernetes", "east", "--kubeconfig", "east.yaml", "--default-image", "none", "--shards", "2", "--tolerate", "example.com/night", "--wait")
-	if now := k.pods(owner); len(before) != 1 || !slices.Equal(now, before) || len(other.pods("")) != 0 {
+	c.must("cluster", "add", "kubernetes", "east", "--kubeconfig", "east.yaml", "--default-image", "none", "--shards", "2", "--tolerate", "example.com/night", "--keep-ended", "1h", "--wait")
+	if now := k.pods(owner); len(before) == 0 || !slices.Equal(now, before) || len(other.pods("")) != 0 {
 		c.t.Errorf("there were the pods %v, and now are %v; at the other cluster %v", before, now, other.pods(""))
 	}
 }
