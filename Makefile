@@ -88,17 +88,12 @@ unraced = /paceline/($(subst $(empty) $(empty),|,$(strip $(UNRACED))))$$
 .PHONY: test
 test: ## run every test, under the race detector wherever goroutines run (PKG=./core/...)
 	@all=$$(go list $(PKG))
-	drawn=$$(go list -f '{{range .TestImports}}{{if eq . "pgregory.net/rapid"}}{{$$.ImportPath}}{{"\n"}}{{end}}{{end}}{{range .XTestImports}}{{if eq . "pgregory.net/rapid"}}{{$$.ImportPath}}{{end}}{{end}}' $(PKG) | sort -u)
+	raced=$$(grep -vE '$(unraced)' <<<"$$all" || true)
+	plain=$$(grep -E '$(unraced)' <<<"$$all" || true)
+	export RAPID_SEED=$(PROPERTY_SEED)
 	failed=0
-	# run <raced: v, not: nothing> <drawn: nothing, not: v> [flags]
-	run() {
-	  some=$$(grep -$${1}E '$(unraced)' <<<"$$all" | grep -$${2}xF -e "$$drawn" || true)
-	  [ -z "$$some" ] || go test $${1:+-race} -timeout 15m $$some $${3-} || failed=1
-	}
-	run v v
-	run v '' -rapid.seed=$(PROPERTY_SEED)
-	run '' v
-	run '' '' -rapid.seed=$(PROPERTY_SEED)
+	[ -z "$$raced" ] || go test -race -timeout 15m $$raced || failed=1
+	[ -z "$$plain" ] || go test -timeout 15m $$plain || failed=1
 	exit $$failed
 
 .PHONY: lint
@@ -230,7 +225,7 @@ fuzz: ## run each fuzz target for FUZZTIME (default 20s)
 
 .PHONY: soak
 soak: ## long runs: properties with CHECKS cases each, kits ROUNDS times over, simulated cells for SOAK, CRASHES killed servers
-	@for package in $$($(call tests-importing,pgregory\.net/rapid)); do
+	@for package in $$($(call tests-importing,(pgregory\.net/rapid|.*/conformance/storetest))); do
 	  go test -race -count=1 -timeout 4h "$$package" -rapid.checks=$(CHECKS)
 	done
 	go test -race -count=$(ROUNDS) -timeout 4h $$($(call tests-importing,.*/paceline/conformance/[a-z]+test))

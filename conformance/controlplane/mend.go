@@ -3,7 +3,9 @@ package controlplane
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,12 +23,13 @@ const (
 		}`
 )
 
-// file is the name of a program in the cache.
+// file is the name of a program in the cache; one that is mended is named after what was mended, too.
 func file(name string) string {
-	if name == Kwok {
-		return Kwok + "-mended"
+	if name != Kwok {
+		return name
 	}
-	return name
+	sum := sha256.Sum256([]byte(kwokMended))
+	return fmt.Sprintf("%s-%x", Kwok, sum[:4])
 }
 
 // mendKwok copies kwok's module, mends it, and returns a go.mod that takes the copy.
@@ -34,12 +37,9 @@ func mendKwok(ctx context.Context, dir, cache string) (string, error) {
 	download := exec.CommandContext(ctx, "go", "mod", "download", "-json", kwokModule)
 	download.Dir = dir
 	found, err := download.Output()
-	if err != nil {
-		return "", fmt.Errorf("get the module: %w", err)
-	}
-	var m struct{ Dir string }
-	if err := json.Unmarshal(found, &m); err != nil {
-		return "", fmt.Errorf("get the module: %w", err)
+	var m struct{ Dir, Error string }
+	if e := json.Unmarshal(found, &m); err != nil || e != nil {
+		return "", fmt.Errorf("get the module: %w: %s", errors.Join(err, e), m.Error)
 	}
 	mended := filepath.Join(cache, "kwok.mended")
 	if err := os.RemoveAll(mended); err != nil {
@@ -55,9 +55,6 @@ func mendKwok(ctx context.Context, dir, cache string) (string, error) {
 	}
 	if n := bytes.Count(text, []byte(kwokLine)); n != 1 {
 		return "", fmt.Errorf("%s has %q %d times, not once: see whether this version of kwok still needs the mend", kwokSource, kwokLine, n)
-	}
-	if err := os.Chmod(source, 0o600); err != nil { // modules are read-only
-		return "", fmt.Errorf("write the source: %w", err)
 	}
 	if err := os.WriteFile(source, bytes.Replace(text, []byte(kwokLine), []byte(kwokMended), 1), 0o600); err != nil {
 		return "", fmt.Errorf("write the source: %w", err)

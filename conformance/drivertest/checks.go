@@ -186,7 +186,7 @@ func anEndIsKeptUntilAcknowledged(s *session) {
 	s.disconnect()
 	kept, ok := find(s.connect(), l.Run)
 	if ok != s.cluster.Keeps {
-		s.Errorf("an acknowledged end is reported again: %v, %+v", ok, kept)
+		s.Errorf("whether an acknowledged end is reported again: %v, and it should be %v: %+v", ok, s.cluster.Keeps, kept)
 	}
 	if ok {
 		s.expect(kept, workload.RunFailed, workload.ReasonExited, 3)

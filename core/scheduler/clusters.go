@@ -72,11 +72,11 @@ type (
 	}
 )
 
-func (ClusterRecord) record()     {}
-func (AddCluster) command()       {}
-func (UpdateCluster) command()    {}
-func (IdentifyCluster) command()  {}
-func (RemoveCluster) command()    {}
+func (ClusterRecord) record()    {}
+func (AddCluster) command()      {}
+func (UpdateCluster) command()   {}
+func (IdentifyCluster) command() {}
+func (RemoveCluster) command()   {}
 
 // Clusters returns every cluster that was added, or that has shards or hosts, by name.
 func (r Reader) Clusters() []ClusterView {

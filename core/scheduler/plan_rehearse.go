@@ -8,6 +8,7 @@ import (
 	"github.com/paceline-sched/paceline/core/driver"
 	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/placement"
+	"github.com/paceline-sched/paceline/core/resource"
 	"github.com/paceline-sched/paceline/core/shard"
 	"github.com/paceline-sched/paceline/core/workload"
 )
@@ -48,8 +49,8 @@ func (s *State) planDaemon(p *planWork) {
 	var on []*hostState          // one of each
 	total := 0
 	for _, h := range s.hostNames { // by cluster
-		if !h.Present || h.shard == nil || !mayUse(c, h.shard) || !c.class.Suits(h.facts()) {
-			continue
+		if !h.Present || h.shard == nil || h.Summary.Capacity == (resource.Vector{}) || !mayUse(c, h.shard) || !c.class.Suits(h.facts()) {
+			continue // of one that its shard cannot use, no capacity is known
 		}
 		total++
 		if len(p.plan.Hosts) < MaxPlanHosts || p.plan.Hosts[h.Name] > 0 {

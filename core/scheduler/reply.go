@@ -265,12 +265,9 @@ func (s *State) hostSeen(sh *shardState, summary *shard.HostSummary) {
 	s.dirtyHost(h)
 }
 
-// mayTake reports whether a host takes new work.
-func (h *HostRecord) mayTake() bool { return h.Present && h.Summary.Ready && !h.Draining }
-
 // available is what a host brings to the cell: nothing unless it may take work, since nobody is entitled to what cannot be given.
 func available(h *HostRecord) resource.Vector {
-	if !h.mayTake() {
+	if !h.Present || !h.Summary.Ready || h.Draining {
 		return resource.Vector{}
 	}
 	return h.Summary.Capacity.Sub(h.Summary.Foreign).Max(resource.Vector{})

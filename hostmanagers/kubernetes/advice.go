@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -28,7 +29,7 @@ func advice(err error) string {
 		name     x509.HostnameError
 		invalid  x509.CertificateInvalidError
 		record   tls.RecordHeaderError
-		alert    tls.AlertError
+		remote   *net.OpError
 		lookup   *net.DNSError
 	)
 	switch {
@@ -38,7 +39,7 @@ func advice(err error) string {
 		return "the API server's certificate is for other names: use one of them as the kubeconfig's server, or as its tls-server-name"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "renew the API server's certificate, and compare the clocks of both machines"
-	case errors.As(err, &alert):
+	case errors.As(err, &remote) && remote.Op == "remote error" && strings.Contains(remote.Err.Error(), "certificate"): // an alert, of a type of its own
 		return "the API server refuses the kubeconfig's client certificate: renew it, and look whether this cluster's authority signed it"
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return "what listens there speaks no TLS: look at the address, and at whether it is https or http"

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	cryptotls "crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"io"
@@ -90,6 +91,11 @@ func TestAdvice(t *testing.T) {
 	t.Cleanup(plain.Close)
 	tls := secure(answer(http.StatusUnauthorized, "Unauthorized"))
 	none := secure(http.NotFoundHandler())
+	strict := httptest.NewUnstartedServer(answer(http.StatusOK, ""))
+	strict.Config.ErrorLog = quiet
+	strict.TLS = &cryptotls.Config{ClientAuth: cryptotls.RequireAnyClientCert, MinVersion: cryptotls.VersionTLS12}
+	strict.StartTLS()
+	t.Cleanup(strict.Close)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: tls.Certificate().Raw})
 	for name, c := range map[string]struct {
 		api  rest.Config
@@ -100,6 +106,7 @@ func TestAdvice(t *testing.T) {
 		"no API server": {rest.Config{Host: none.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority}}, "no Kubernetes API server"},
 		"authority":     {rest.Config{Host: tls.URL}, "certificate-authority did not sign"},
 		"name":          {rest.Config{Host: tls.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority, ServerName: "elsewhere"}}, "tls-server-name"},
+		"certificate":   {rest.Config{Host: strict.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, "client certificate"},
 		"plain":         {rest.Config{Host: strings.Replace(plain.URL, "http:", "https:", 1)}, "speaks no TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +121,7 @@ func TestAdvice(t *testing.T) {
 			started := make(chan error, 1)
 			go func() { started <- d.Start(ctx, deaf{}) }()
 			defer func() { cancel(); <-started }()
-			ctx, stop := context.WithTimeout(ctx, 20*time.Second)
+			ctx, stop := context.WithTimeout(ctx, patience)
 			defer stop()
 			look := time.NewTicker(10 * time.Millisecond)
 			defer look.Stop()

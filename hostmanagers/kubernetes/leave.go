@@ -35,10 +35,13 @@ func (d *Driver) Leave(ctx context.Context) error {
 	if err := d.part(ctx); err != nil {
 		return d.stays(err)
 	}
-	if err := d.recognize(ctx); err != nil {
-		return d.stays(err)
-	}
 	pause := backoff{cfg: &d.cfg}
+	for err := d.recognize(ctx); err != nil; err = d.recognize(ctx) {
+		if ctx.Err() != nil || errors.Is(err, ErrOtherCluster) || !transient(err) {
+			return d.stays(err)
+		}
+		d.sleep(ctx, pause.next(err))
+	}
 	for {
 		late := d.mayCome() // before the list: what comes after it is clear
 		pods, err := d.owned(ctx)

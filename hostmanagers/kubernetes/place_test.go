@@ -148,3 +148,28 @@ func TestAClusterThatCannotBeRecognized(t *testing.T) {
 		d.Wait()
 	})
 }
+
+// One bad answer to the question which cluster it is does not keep a cell from deleting its pods.
+func TestLeaveAsksAgainWhichClusterItIs(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.start(func(c *kubernetes.Config) { c.Place = &place{} })
+		w.launch(0, 2, nil)
+		w.pass(time.Second)
+		asked := 0
+		w.breaks(func(r *http.Request, _ string) emulator.Fault {
+			if !strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") {
+				return emulator.Fault{}
+			}
+			if asked++; asked <= 2 {
+				return emulator.Fault{Code: http.StatusInternalServerError}
+			}
+			return emulator.Fault{}
+		})
+		if err := w.driver.Leave(t.Context()); err != nil || asked < 3 {
+			t.Errorf("leaving, after it asked %d times: %v", asked, err)
+		}
+		if n := len(w.pods()); n != 0 {
+			t.Errorf("%d pods are left", n)
+		}
+	})
+}

@@ -137,7 +137,7 @@ func newStamp(b *testing.B, o runtime.Object) stamp {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // it is memory
+	defer answer.Body.Close()
 	frame, err := io.ReadAll(answer.Body)
 	if err != nil {
 		b.Fatal(err)

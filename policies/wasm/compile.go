@@ -72,10 +72,10 @@ func (c *Compiler) Compile(ctx context.Context, cache string, module *Module) er
 	switch {
 	case asked.Err() != nil:
 		return fmt.Errorf("compiling was given up: %w", context.Cause(asked))
-	case err != nil && computed(cmd.ProcessState) >= most/2: // the kernel counts in ticks when it limits, and exactly when it tells
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("compiling was not done after %v, in which it computed for %v: the machine is too busy; try again when it is less so", timeout, computed(cmd.ProcessState))
+	case err != nil && killed(cmd.ProcessState) && computed(cmd.ProcessState) >= most/2: // the kernel counts in ticks when it limits, and exactly when it tells
 		return fmt.Errorf("compiling took more than %v of computing: the module is too large or made to be hard to compile", most)
-	case ctx.Err() != nil:
-		return fmt.Errorf("compiling was not done after %v, though it computed for %v only: the machine is too busy; try again when it is less so", timeout, computed(cmd.ProcessState))
 	case err != nil:
 		return fmt.Errorf("the process that compiles failed: %w: %s", err, bytes.TrimSpace(said.Bytes()))
 	}
@@ -88,6 +88,15 @@ func computed(s *os.ProcessState) time.Duration {
 		return 0
 	}
 	return s.UserTime() + s.SystemTime()
+}
+
+// killed reports whether a process was ended by a signal, as the kernel ends one whose time is over.
+func killed(s *os.ProcessState) bool {
+	if s == nil {
+		return false
+	}
+	status, ok := s.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled()
 }
 
 // limited takes the first bytes and drops the rest.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -11,12 +10,15 @@ import (
 	"github.com/paceline-sched/paceline/conformance/controlplane"
 )
 
-// watched is the way to list of a driver that nobody told otherwise.
-const watched = "watches"
+// The ways to list; watched is that of a driver that nobody told otherwise.
+const (
+	watched = "watches"
+	paged   = "pages"
+)
 
 // listWays are how a driver may learn of all nodes and pods.
 var listWays = []struct{ name, what string }{
-	{watched, "by watches"}, {"pages", "in pages"},
+	{watched, "by watches"}, {paged, "in pages"},
 }
 
 // listed is what one driver took for its first view, and the API server for giving it.
@@ -59,7 +61,7 @@ func (s *settings) lists(ctx context.Context) error {
 }
 
 func (s *settings) list(ctx context.Context, st *stage, way string) (l listed, err error) {
-	if err := errors.Join(st.plane.KillAPIServer(), st.plane.StartAPIServer(ctx)); err != nil {
+	if err := st.plane.CrashAPIServer(ctx); err != nil {
 		return l, fmt.Errorf("restart the API server: %w", err)
 	}
 	if err := st.settle(ctx); err != nil {

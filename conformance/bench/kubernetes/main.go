@@ -58,6 +58,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := fs.Parse(args); err != nil {
 		return err //nolint:wrapcheck // the flag package says what is wrong with which flag
 	}
+	if *way != watched && *way != paged {
+		return fmt.Errorf("-list: use %s or %s, not %q", watched, paged, *way)
+	}
 	if *driver != "" {
 		return connectDriver(ctx, *driver, *owner, *way, out)
 	}

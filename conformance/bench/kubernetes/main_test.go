@@ -98,7 +98,7 @@ func TestMeters(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-nodes", "many"}, {"-nodes", "0"}, {"-pods", "0"}, {"-view", "-1"}, {"-rounds", "0"}, {"-only", "("}} {
+	for _, args := range [][]string{{"-nodes", "many"}, {"-nodes", "0"}, {"-pods", "0"}, {"-view", "-1"}, {"-rounds", "0"}, {"-list", "watch"}, {"-only", "("}} {
 		if err := run(t.Context(), args, &strings.Builder{}); err == nil {
 			t.Errorf("%v was taken", args)
 		}

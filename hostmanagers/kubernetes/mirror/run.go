@@ -238,7 +238,7 @@ func (m *Machine) deleted(r *run, c *Call, a *Answer) {
 	m.after(m.cfg.KillMargin, func() {
 		switch {
 		case m.runs[r.id] != r || !r.known:
-		case r.phase == forgotten:
+		case r.phase == forgotten && c.paced: // else it is kept: its kill does not matter any more
 			m.release(r)
 		case r.phase == live && r.grace == c.Grace:
 			m.remove(r, c.Grace)

@@ -354,6 +354,9 @@ func refusals(p *output.Printer, pending *pacelinev1.Pending) error {
 	return table(p, title, rows)
 }
 
+// planHosts is how many hosts a server names in a plan at most.
+const planHosts = 100
+
 // describePlan writes a plan in the manner of a diff: + is new, ~ changes, = stays.
 func (a *app) describePlan(spec *pacelinev1.JobSpec, plan *pacelinev1.PlanJobResponse) {
 	path := jobPath(first(spec.GetPool(), "/default"), spec.GetName())
@@ -379,6 +382,9 @@ func (a *app) describePlan(spec *pacelinev1.JobSpec, plan *pacelinev1.PlanJobRes
 			name = fmt.Sprintf("%s (%d)", name, n)
 		}
 		hosts = append(hosts, name)
+	}
+	if spec.GetDaemon() != nil && len(hosts) >= planHosts {
+		hosts = append(hosts, "and perhaps more")
 	}
 	switch on := strings.Join(hosts, ", "); {
 	case on == "":

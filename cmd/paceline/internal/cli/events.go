@@ -175,7 +175,9 @@ func (a *app) printEvents(ctx context.Context, request *pacelinev1.WatchEventsRe
 		return nil // the user has seen enough
 	case errors.Is(err, client.ErrCompacted):
 		f := explain(err) // the server says which of its reasons it is
-		f.hint = "begin without --cursor, and list what you need; --since begins with what is still kept"
+		if request.GetCursor() != "" {
+			f.hint = "begin without --cursor, and list what you need; --since begins with what is still kept"
+		}
 		return f
 	}
 	return ignoreClosedPipe(err)

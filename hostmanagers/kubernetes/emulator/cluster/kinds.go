@@ -302,10 +302,10 @@ func containersWithout(p *corev1.Pod, name corev1.ResourceName) []string {
 	return out
 }
 
-// quotaNeeds is what a pod counts as, by the names that quotas use.
 // countPods is the resource of quotas that are of objects.
 const countPods corev1.ResourceName = "count/pods"
 
+// quotaNeeds is what a pod counts as, by the names that quotas use.
 func quotaNeeds(p *corev1.Pod) corev1.ResourceList {
 	out := corev1.ResourceList{
 		corev1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI), countPods: *resource.NewQuantity(1, resource.DecimalSI),
