@@ -53,6 +53,7 @@ type leaseOf struct {
 type room struct {
 	leaseOf
 	batch   uint64
+	answer  int // among those of the Step: what one answer pledges is for one class
 	asked   int64
 	back    bool           // in the Step that might have taken it
 	job     workload.JobID // zero: nobody had to go for it, so nobody said whose it is
@@ -212,6 +213,7 @@ func given(out *scheduler.Output, p *room) int {
 
 // decided is what shards pledged in answer to questions, whether the core takes it or gives it back.
 func (r *rooms) decided(events []scheduler.Event) (list []*room) {
+	answers := 0
 	for _, e := range events {
 		reply, is := e.(scheduler.ShardReplied)
 		if !is {
@@ -224,10 +226,11 @@ func (r *rooms) decided(events []scheduler.Event) (list []*room) {
 		}
 		delete(r.questions, p.Batch)
 		for _, result := range p.Results {
+			answers++
 			for n := range result.Pledges {
 				pledge := &result.Pledges[n]
 				list = append(list, &room{
-					leaseOf: leaseOf{reply.Shard, pledge.Lease}, batch: p.Batch, asked: q.at, host: pledge.Host, victims: pledge.Victims,
+					leaseOf: leaseOf{reply.Shard, pledge.Lease}, batch: p.Batch, answer: answers, asked: q.at, host: pledge.Host, victims: pledge.Victims,
 					at: r.clock,
 				})
 			}

@@ -20,8 +20,19 @@ func (r *rooms) checkEvictions(decided []*room) {
 	if r.sight == nil {
 		r.w.fail(CheckVictims, "run %s is ended for others, and no shard has pledged anything: %s", r.news[0].run, r.news[0].message)
 	}
+	named := map[workload.JobID]map[int]bool{} // by for whom, the answers that name who has to go
 	for n := range r.news {
-		r.attribute(&r.news[n], decided)
+		e := &r.news[n]
+		r.name(e)
+		if at := r.naming(e, decided); at >= 0 {
+			if named[e.by] == nil {
+				named[e.by] = map[int]bool{}
+			}
+			named[e.by][decided[at].answer] = true
+		}
+	}
+	for n := range r.news {
+		r.attribute(&r.news[n], decided, named)
 	}
 	for _, p := range decided {
 		r.checkPledge(p)
@@ -52,16 +63,11 @@ func unitOf(spec *workload.JobSpec, run workload.RunID) string {
 	return run.String()
 }
 
-// attribute finds the pledge for which a run makes room, and whose that is: its record says so.
-func (r *rooms) attribute(e *eviction, decided []*room) {
-	victim := r.sight.jobs[e.run.Job]
-	if victim == nil {
+// name finds for whom a run makes room: its record says so.
+func (r *rooms) name(e *eviction) {
+	if r.sight.jobs[e.run.Job] == nil {
 		r.w.fail(CheckVictims, "run %s is ended for others, of a job that nobody knows", e.run)
 	}
-	unit := unitOf(victim.Spec, e.run)
-	at := slices.IndexFunc(decided, func(p *room) bool {
-		return slices.ContainsFunc(p.victims, func(v workload.RunID) bool { return v.Job == e.run.Job && unitOf(victim.Spec, v) == unit })
-	})
 	name, rest, _ := strings.Cut(strings.TrimPrefix(e.message, "preempted for job "), " of pool ")
 	path, _, _ := strings.Cut(rest, ": ")
 	id, known := r.sight.paths[path]
@@ -73,12 +79,34 @@ func (r *rooms) attribute(e *eviction, decided []*room) {
 	if e.by == (workload.JobID{}) {
 		r.w.fail(CheckVictims, "run %s is ended for nobody: %q", e.run, e.message)
 	}
-	within := r.sight.jobs[e.by].Spec.Pool == victim.Spec.Pool
-	elsewhere := slices.IndexFunc(decided, func(p *room) bool { return !p.back && (p.job == e.by || p.job == (workload.JobID{})) })
+}
+
+// naming finds the pledge that names a run, or its gang; -1: there is none.
+func (r *rooms) naming(e *eviction, decided []*room) int {
+	victim := r.sight.jobs[e.run.Job]
+	unit := unitOf(victim.Spec, e.run)
+	return slices.IndexFunc(decided, func(p *room) bool {
+		return slices.ContainsFunc(p.victims, func(v workload.RunID) bool { return v.Job == e.run.Job && unitOf(victim.Spec, v) == unit })
+	})
+}
+
+// attribute finds the pledge for which a run makes room, and notes whose that is.
+func (r *rooms) attribute(e *eviction, decided []*room, named map[workload.JobID]map[int]bool) {
+	at := r.naming(e, decided)
+	others := false // the answer that names it is another's, who is named in no other one
+	if at >= 0 && len(named[e.by]) > 1 {
+		for job, answers := range named {
+			others = others || job != e.by && len(answers) == 1 && answers[decided[at].answer]
+		}
+	}
+	within := r.sight.jobs[e.by].Spec.Pool == r.sight.jobs[e.run.Job].Spec.Pool
+	elsewhere := slices.IndexFunc(decided, func(p *room) bool {
+		return !p.back && (p.job == e.by || p.job == (workload.JobID{})) && !(others && p.answer == decided[at].answer)
+	})
 	switch {
-	case within && elsewhere >= 0 && (at < 0 || decided[at].back || r.w.opts.Policies && elsewhere != at):
-		// It makes room in the pool alone, for work that hosts have room for. Under an order that makes no sense it may stand in the way of another's
-		// room, too.
+	case within && elsewhere >= 0 && (at < 0 || decided[at].back || others || r.w.opts.Policies && elsewhere != at):
+		// It makes room in the pool alone, for work that hosts have room for, and may stand in the way of another's room, too: one that comes after it in
+		// the same Step, or any under an order that makes no sense.
 		r.count("evicted-elsewhere")
 		p := decided[elsewhere]
 		e.room = &room{leaseOf: leaseOf{p.shard, 0}, batch: p.batch, asked: p.asked}
