@@ -101,7 +101,7 @@ func (r *rooms) attribute(e *eviction, decided []*room, named map[workload.JobID
 	}
 	within := r.sight.jobs[e.by].Spec.Pool == r.sight.jobs[e.run.Job].Spec.Pool
 	elsewhere := slices.IndexFunc(decided, func(p *room) bool {
-		return !p.back && (p.job == e.by || p.job == (workload.JobID{})) && !(others && p.answer == decided[at].answer)
+		return !p.back && (p.job == e.by || p.job == (workload.JobID{})) && (!others || p.answer != decided[at].answer)
 	})
 	switch {
 	case within && elsewhere >= 0 && (at < 0 || decided[at].back || others || r.w.opts.Policies && elsewhere != at):

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,11 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/execution"
+	"github.com/paceline-sched/paceline/core/workload"
+	"github.com/paceline-sched/paceline/hostmanagers/kubernetes/manifest"
 )
 
 // What nodes have and pods ask for.
@@ -103,7 +109,10 @@ func (c *Crowd) Probe(ctx context.Context) error {
 	if err := c.awaitNamespace(ctx); err != nil {
 		return err
 	}
-	p := pod(0, 0)
+	p, err := pod(0, 0)
+	if err != nil {
+		return err
+	}
 	p.Name = "probe"
 	if _, err := c.api.Pods(Namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create a pod: %w", err)
@@ -131,28 +140,36 @@ func (c *Crowd) Pods(ctx context.Context, n, nodes int) error {
 		return err
 	}
 	return c.each(n, func(i int) error {
-		_, err := c.api.Pods(Namespace).Create(ctx, pod(i, nodes), metav1.CreateOptions{})
+		p, err := pod(i, nodes)
+		if err == nil {
+			_, err = c.api.Pods(Namespace).Create(ctx, p, metav1.CreateOptions{})
+		}
 		return err //nolint:wrapcheck // each says what it is of
 	})
 }
 
-func pod(i, nodes int) *corev1.Pod {
-	needs := corev1.ResourceList{
-		corev1.ResourceCPU:    *resource.NewMilliQuantity(CPUMilli, resource.DecimalSI),
-		corev1.ResourceMemory: *resource.NewQuantity(MemoryMiB<<20, resource.BinarySI),
-	}
-	grace, no := int64(podKilled), false
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%06d", i)},
-		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace, EnableServiceLinks: &no, AutomountServiceAccountToken: &no,
-			Containers: []corev1.Container{{Name: "main", Image: Image, Resources: corev1.ResourceRequirements{Limits: needs, Requests: needs}}},
+// launched makes pods as a cell's driver does, so that others are measured with the same ones.
+var launched = manifest.Config{Owner: "crowd", Epoch: 1, Namespace: Namespace}
+
+// pod is one of a job's; without nodes it is nobody's yet.
+func pod(i, nodes int) (*corev1.Pod, error) {
+	run := workload.RunID{Job: workload.JobID{1}, Instance: uint32(i), Generation: 1, Run: 1} //nolint:gosec // a small number
+	p, err := launched.Pod(&driver.Launch{
+		Run: run, Host: NodeName(i % max(nodes, 1)), KillGrace: podKilled * time.Second,
+		Needs:     map[string]int64{"cpu_milli": CPUMilli, "memory_mib": MemoryMiB},
+		Execution: &execution.Spec{Main: execution.Container{Image: Image}},
+		Env: map[string]string{
+			"PACELINE_JOB": "crowd", "PACELINE_JOB_ID": run.Job.String(), "PACELINE_POOL": "/default", "PACELINE_INSTANCE": strconv.Itoa(i),
+			"PACELINE_INSTANCES": "10000",
 		},
+	}, "")
+	if err != nil {
+		return nil, fmt.Errorf("make a pod: %w", err)
 	}
-	if nodes > 0 {
-		p.Spec.NodeName = NodeName(i % nodes)
+	if nodes == 0 {
+		p.Spec.NodeName = ""
 	}
-	return p
+	return p, nil
 }
 
 // Label is what the first pod of all says under a label.
