@@ -121,8 +121,8 @@ func TestAdvice(t *testing.T) {
 			started := make(chan error, 1)
 			go func() { started <- d.Start(ctx, deaf{}) }()
 			defer func() { cancel(); <-started }()
-			ctx, stop := context.WithTimeout(ctx, patience)
-			defer stop()
+			limit := time.NewTimer(patience)
+			defer limit.Stop()
 			look := time.NewTicker(10 * time.Millisecond)
 			defer look.Stop()
 			for {
@@ -131,7 +131,7 @@ func TestAdvice(t *testing.T) {
 					if err := d.Describe().Err; err != nil && strings.Contains(err.Error(), c.says) {
 						return
 					}
-				case <-ctx.Done():
+				case <-limit.C:
 					t.Fatalf("it says %v, and not %q", d.Describe().Err, c.says)
 				}
 			}

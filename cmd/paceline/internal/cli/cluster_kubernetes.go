@@ -137,7 +137,7 @@ func kubernetesFacts(f *facts, k *pacelinev1.KubernetesCluster) {
 	if k.GetKeepEnded() != nil {
 		f.add("Ended pods stay for", "%s", output.Span(k.GetKeepEnded().AsDuration()))
 	}
-	if k.KeepEndedPods != nil {
+	if k != nil && k.KeepEndedPods != nil { // whether it is set is no getter's to say
 		f.add("Ended pods kept", "%d", k.GetKeepEndedPods())
 	}
 }
