@@ -202,3 +202,32 @@ func TestACreationThatOutlivesItsProcess(t *testing.T) {
 		}
 	})
 }
+
+// A kill whose deletion has no answer for minutes is not followed by others, and above all by none that takes the pod away before its kubelet was told.
+func TestAKillWhileTheServerDoesNotAnswer(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.start(nil)
+		w.launch(0, 1, nil)
+		w.pass(time.Second)
+		w.breaks(only("DELETE pods", emulator.Fault{Code: http.StatusServiceUnavailable}))
+		if err := w.driver.Kill(t.Context(), []driver.Kill{{Run: id(0), Grace: 5 * time.Second}}); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(5 * time.Minute)
+		if n := w.driver.Stats().Calls; n != 1 {
+			t.Errorf("%d requests wait for the API server", n)
+		}
+		asked := 0
+		w.breaks(func(_ *http.Request, kind string) emulator.Fault {
+			if kind == "DELETE pods" {
+				asked++
+			}
+			return emulator.Fault{}
+		})
+		w.pass(time.Minute)
+		w.expect(0, workload.RunKilled, 0)
+		if asked > 2 { // the kill, and what is left of the pod when its end was acknowledged
+			t.Errorf("then %d deletions were asked for", asked)
+		}
+	})
+}

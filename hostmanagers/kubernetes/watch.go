@@ -219,6 +219,7 @@ func (d *Driver) follow(ctx context.Context, v *view) {
 	version, failed, pause := "", false, backoff{cfg: &d.cfg}
 	for ctx.Err() == nil {
 		err := d.recognize(ctx)
+		known := err == nil
 		if err == nil && version != "" {
 			version, err = setBack(ctx, v, version)
 		}
@@ -228,7 +229,9 @@ func (d *Driver) follow(ctx context.Context, v *view) {
 		if err == nil {
 			version, err = d.watch(ctx, v, version, &pause)
 		}
-		failed = err != nil && version == ""
+		if known {
+			failed = err != nil && version == ""
+		}
 		switch {
 		case err == nil || ctx.Err() != nil:
 			continue

@@ -70,16 +70,20 @@ func TestKills(t *testing.T) {
 	p := w.started(1)
 	w.changed(p)
 	w.kill(1, 20*time.Second)
-	if c := w.take(); c.Grace != 20 {
-		t.Fatalf("the grace is %d", c.Grace)
+	first := w.take()
+	if first.Grace != 20 {
+		t.Fatalf("the grace is %d", first.Grace)
 	}
 	w.expect(1, workload.RunKilling, 0)
 	w.kill(1, time.Hour)
 	w.none()
 	w.kill(1, 0)
-	if c := w.take(); c.Grace != 1 {
-		t.Fatalf("the shortest grace is %d", c.Grace)
+	second := w.take()
+	if second.Grace != 1 {
+		t.Fatalf("the shortest grace is %d", second.Grace)
 	}
+	w.answer(first, mirror.Answer{})
+	w.answer(second, mirror.Answer{})
 	w.pass(20 * time.Second)
 	w.none()
 	w.pass(mirrorConfig.KillMargin)
@@ -141,9 +145,13 @@ func TestAKillDuringALongCreation(t *testing.T) {
 	w.none()
 	record := mirrorConfig.ReadPod(w.pod(c))
 	w.answer(c, mirror.Answer{Pod: &record})
-	if d := w.take(); d.Grace != 5 {
+	d := w.take()
+	if d.Grace != 5 {
 		t.Errorf("the deletion is %+v", d)
 	}
+	w.pass(time.Minute)
+	w.none() // its kubelet may not have been told
+	w.answer(d, mirror.Answer{})
 	w.pass(5 * time.Second)
 	w.none()
 	w.pass(mirrorConfig.KillMargin)
@@ -220,9 +228,11 @@ func TestARunThatCannotStart(t *testing.T) {
 		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "InvalidImageName"}}
 		w.changed(p)
 		w.expect(i, workload.RunStarting, 0)
-		if c := w.take(); c.Launch != nil || c.Grace != 1 {
+		c := w.take()
+		if c.Launch != nil || c.Grace != 1 {
 			t.Fatalf("a pod that cannot start is followed by %+v", c)
 		}
+		w.answer(c, mirror.Answer{})
 		return p
 	}
 	p := stuck(1)

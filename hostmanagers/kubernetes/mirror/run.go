@@ -41,13 +41,14 @@ type run struct {
 	over  int64 // when it ended, by this process' clock
 	place int   // one above its place among those that are kept; 0: it is not kept
 
-	last    driver.Status
-	create  *Call // under way, or unclear
-	unclear bool  // the creation was answered, and its pod may come all the same: see await
-	killed  bool
-	grace   int64 // the shortest that was asked for, in seconds
-	late    int64 // until when another pod of its name may still be created
-	doubted bool  // something keeps it from starting, and is waited for
+	last     driver.Status
+	create   *Call // under way, or unclear
+	unclear  bool  // the creation was answered, and its pod may come all the same: see await
+	killed   bool
+	grace    int64 // the shortest that was asked for, in seconds
+	late     int64 // until when another pod of its name may still be created
+	doubted  bool  // something keeps it from starting, and is waited for
+	removing int   // deletions without an answer, but for those of what is kept
 	// due is when its kubelet has ended it at the latest. A kubelet that has begun to end a pod keeps to the grace that it began with, whatever
 	// it is told later, and a pod that is taken away before leaves its processes behind.
 	due int64
@@ -117,6 +118,9 @@ func (m *Machine) Answer(now int64, c *Call, a Answer, out *Output) {
 		return
 	}
 	if c.Launch == nil {
+		if !c.paced {
+			r.removing--
+		}
 		m.deleted(r, c, &a)
 		return
 	}
@@ -229,7 +233,10 @@ func (m *Machine) refused(r *run, a *Answer) {
 // deleted takes in what became of a deletion. That the pod is gone the watch tells, with the last that was known of it. One that is refused is tried again:
 // rights may come back. A pod that its kubelet was never told to end is not taken away from it.
 func (m *Machine) deleted(r *run, c *Call, a *Answer) {
-	if a.Refused == "" {
+	if a.Refused == "" { // its kubelet may have been told just now
+		if c.Grace > 0 {
+			r.due = max(r.due, m.now+c.Grace*int64(time.Second))
+		}
 		return
 	}
 	if r.killed && r.phase == live {
@@ -463,6 +470,7 @@ func (m *Machine) remove(r *run, grace int64) {
 	if grace > 0 {
 		r.due = max(r.due, m.now+grace*int64(time.Second))
 	}
+	r.removing++
 	m.call(&Call{Run: r.id, Namespace: r.namespace, UID: r.uid, Grace: grace, run: r})
 }
 
@@ -559,7 +567,7 @@ func (m *Machine) kill(r *run, grace time.Duration) {
 }
 
 // force takes the pod of a kill away that has not had its effect. On a node that is out of contact nothing would end it: that one is waited for,
-// and so is one that is not created yet.
+// and so is one that is not created yet, and one of whose deletion the API server has not said anything.
 func (m *Machine) force(r *run, seconds int64) {
 	if m.runs[r.id] != r || r.phase >= ended || r.grace != seconds {
 		return
@@ -568,7 +576,7 @@ func (m *Machine) force(r *run, seconds int64) {
 		m.after(left, func() { m.force(r, seconds) })
 		return
 	}
-	if m.inContact(r.host) {
+	if r.removing == 0 && m.inContact(r.host) {
 		m.remove(r, 0)
 	}
 	m.after(m.cfg.KillMargin, func() { m.force(r, seconds) })
