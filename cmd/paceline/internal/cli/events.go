@@ -151,9 +151,11 @@ func (a *app) printEvents(ctx context.Context, request *pacelinev1.WatchEventsRe
 		return err
 	}
 	defer c.Close()
-	shown := 0
+	shown, whole := 0, !p.Format.ForPeople() && p.Format != output.Name
+	var quiet *pacelinev1.WatchEventsResponse // the last answer, if it was not shown: it says from where to go on
 	err = c.Watch(ctx, request, func(r *pacelinev1.WatchEventsResponse) error {
-		if len(r.GetEvents()) > 0 && !p.Format.ForPeople() && p.Format != output.Name {
+		if quiet = r; whole && len(r.GetEvents()) > 0 {
+			quiet = nil
 			if err := p.Line(r); err != nil {
 				return err
 			}
@@ -169,6 +171,8 @@ func (a *app) printEvents(ctx context.Context, request *pacelinev1.WatchEventsRe
 		return nil
 	})
 	switch {
+	case err == nil && whole && quiet != nil:
+		err = p.Line(quiet)
 	case errors.Is(err, errEnough):
 		return nil
 	case errors.Is(err, context.Canceled):

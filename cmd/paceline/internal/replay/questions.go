@@ -154,7 +154,7 @@ func (f *filter) answered(q *decision.Question) bool {
 	}
 	name, short, versioned := strings.Cut(q.By, "@")
 	digest := strings.TrimPrefix(f.policy, "sha256:")
-	return f.policy == name || versioned && (strings.HasPrefix(short, digest) || strings.HasPrefix(digest, short))
+	return f.policy == name || versioned && digest != "" && (strings.HasPrefix(short, digest) || strings.HasPrefix(digest, short))
 }
 
 func showAsked(out io.Writer, dir string, wanted decision.Range, kind string, f *filter, asJSON bool) error {

@@ -258,7 +258,7 @@ type ListHostsRequest struct {
 	// Hosts of this host pool. Default: any.
 	HostPool string `protobuf:"bytes,2,opt,name=host_pool,json=hostPool,proto3" json:"host_pool,omitempty"`
 	// Hosts in one of these states. Default: any, but for hosts that left their cluster ten minutes ago or earlier and are only kept because an
-	// instance ended there.
+	// instance ended there. Drained ones that left are listed for as long as ended jobs are kept.
 	States []HostState `protobuf:"varint,3,rep,packed,name=states,proto3,enum=paceline.v1.HostState" json:"states,omitempty"`
 	// Hosts that have all these attributes.
 	Attributes map[string]string `protobuf:"bytes,4,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
