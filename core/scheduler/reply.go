@@ -342,7 +342,8 @@ func (s *State) remindOfHost(h *hostState) {
 	if !h.forgetting {
 		h.forgetting = true
 		keep := s.keptFor(h)
-		s.setTimer(timer{at: max(h.Since, s.now-keep) + keep, kind: timerHost, host: h})
+		at := min(max(h.Since, s.now-keep)+keep, s.now+int64(s.cfg.HostRetention)) // a drained one may be undrained meanwhile
+		s.setTimer(timer{at: at, kind: timerHost, host: h})
 	}
 }
 
@@ -361,12 +362,12 @@ func (s *State) forgetHost(h *hostState) {
 	if s.hosts[h.ID] != h || h.Present {
 		return
 	}
-	if keep := s.keptFor(h); s.now-h.Since >= keep {
+	if s.now-h.Since >= s.keptFor(h) {
 		if s.eraseHost(h) {
 			return
 		}
-		h.forgetting = true
-		s.setTimer(timer{at: s.now + keep, kind: timerHost, host: h})
+		h.forgetting = true // when what names it has had its time
+		s.setTimer(timer{at: s.now + int64(s.cfg.JobRetention), kind: timerHost, host: h})
 		return
 	}
 	s.remindOfHost(h)

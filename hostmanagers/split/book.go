@@ -135,7 +135,7 @@ func (b *book) fill(hosts []driver.Host) {
 			planned[u.part] += g.hosts - u.hosts
 			continue
 		}
-		if at < b.parts-1 && planned[at] > 0 && planned[at]+(g.hosts+1)/2 > fair {
+		for at < b.parts-1 && planned[at] > 0 && planned[at]+(g.hosts+1)/2 > fair {
 			at++
 		}
 		to := at
