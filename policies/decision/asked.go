@@ -2,6 +2,7 @@ package decision
 
 import (
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"sync"
 	"time"
@@ -19,7 +20,7 @@ const (
 	askingDir = "questions"
 	// askingPart is the part of the log's bytes that questions may take: one in so many.
 	askingPart = 8
-	// AskedEvery is the least time between two questions of a kind that are recorded: a question about all pools is large, and the next one much like it.
+	// AskedEvery is the least time between two questions of a kind to one policy that are recorded: a question about all pools is large, and the next one much like it.
 	AskedEvery = time.Second
 	// maxAsked bounds the questions that wait to be written.
 	maxAsked = 16
@@ -32,10 +33,16 @@ type Asked struct {
 	mu      sync.Mutex
 	pending []*Question
 	dropped uint64
-	last    map[bool]int64 // when a question about pools, or about candidates, was taken
+	last    map[asker]int64 // when a question was taken, of those within AskedEvery of the newest
 	wake    chan struct{}
 	stop    chan struct{}
 	done    chan struct{}
+}
+
+// asker is a policy, and whether it was asked about pools; else it was asked about candidates.
+type asker struct {
+	by    string
+	pools bool
 }
 
 // QuestionsDir is where the log in dir keeps questions.
@@ -57,7 +64,7 @@ func (l *Log) RecordAsked() (*Asked, error) {
 	if n := len(segments); n > 0 {
 		next = segments[n-1].number + 1
 	}
-	a := &Asked{log: own, last: map[bool]int64{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	a := &Asked{log: own, last: map[asker]int64{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	w := &writer{log: own, shard: asking, dir: filepath.Join(config.Dir, asking), next: next}
 	if err := makeDir(w.dir); err != nil {
 		return nil, err
@@ -72,15 +79,17 @@ func (a *Asked) Close() {
 	<-a.done
 }
 
-// Record takes a question to be written, unless one of its kind was taken within AskedEvery.
+// Record takes a question to be written, unless one of its kind to the same policy was taken within AskedEvery. What another policy was asked before hides nothing: the first question
+// to one that has just been activated is the one that is looked for.
 func (a *Asked) Record(q *Question) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	last, known := a.last[q.Snapshot != nil]
-	if known && q.At-last < int64(AskedEvery) && q.At >= last {
+	maps.DeleteFunc(a.last, func(_ asker, at int64) bool { return at > q.At || q.At-at >= int64(AskedEvery) })
+	who := asker{q.By, q.Snapshot != nil}
+	if _, soon := a.last[who]; soon {
 		return
 	}
-	a.last[q.Snapshot != nil] = q.At
+	a.last[who] = q.At
 	if len(a.pending) >= maxAsked {
 		a.dropped++
 		return

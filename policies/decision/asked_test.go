@@ -54,7 +54,7 @@ func readQuestions(t *testing.T, dir string) (list []*decision.Question, headers
 	return list, headers
 }
 
-// TestAsked: questions are read as they were written, one of a kind a second, also by the next process; placement's part of the log knows nothing of them.
+// TestAsked: questions are read as they were written, one of a kind and policy a second, also by the next process; placement's part of the log knows nothing of them.
 func TestAsked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -71,10 +71,12 @@ func TestAsked(t *testing.T) {
 		}
 		for i := range 4 {
 			at := began.Add(time.Duration(100*process+i) * time.Second)
-			q, soon := aQuestion(at, i%2 == 0), aQuestion(at.Add(time.Second/2), i%2 == 0)
+			q, soon, other := aQuestion(at, i%2 == 0), aQuestion(at.Add(time.Second/2), i%2 == 0), aQuestion(at.Add(time.Second/2), i%2 == 0)
+			other.By = "a policy that was just activated"
 			asked.Record(q)
 			asked.Record(soon) // too soon after it
-			want = append(want, q)
+			asked.Record(other)
+			want = append(want, q, other)
 		}
 		asked.Close()
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
 )
@@ -136,12 +137,16 @@ func TestPreemptionIsRecorded(t *testing.T) {
 		})
 		return id
 	}
+	questions := func(by ...string) (list []askedFor) {
+		args := append([]string{"policy", "decisions", "--kind", "preempt", "--data-dir", c.data, "-o", "json"}, by...)
+		if err := json.Unmarshal([]byte(c.must(args...)), &list); err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
 	asked := func(by string, alike bool, want ...string) {
 		c.await("a question to "+by+" is in the log", func() error {
-			var list []askedFor
-			if err := json.Unmarshal([]byte(c.must("policy", "decisions", "--kind", "preempt", "--policy", by, "--data-dir", c.data, "-o", "json")), &list); err != nil {
-				return err
-			}
+			list := questions("--policy", by)
 			if len(list) == 0 {
 				return errors.New("there is none")
 			}
@@ -153,8 +158,10 @@ func TestPreemptionIsRecorded(t *testing.T) {
 		})
 	}
 	old := run("old", 1, 0) // of four parts of the host
+	since := time.Now()
 	young := run("young", 3, 0)
 	asked("by-overage", true, old, young)
+	time.Sleep(time.Since(since)) // then young's three runs have done more than old's one, however slow it all was
 
 	c.must("policy", "push", "gentle", module, "--kind", "preempt")
 	c.must("policy", "activate", "gentle")
@@ -169,10 +176,12 @@ func TestPreemptionIsRecorded(t *testing.T) {
 	asked("gentle", false, old, young)
 	c.stop()
 
+	n, gentle := len(questions()), len(questions("--policy", "gentle")) // one each, or more when there was time for it
+	all := fmt.Sprintf("trio.wasm: %d questions, %d answered as recorded, 0 faults", n, n)
 	for args, parts := range map[string][]string{
 		"policy decisions --kind preempt":                                              {"by-overage", "gentle@", "2 candidates"},
-		"policy replay --kind preempt --policy " + module:                              {"trio.wasm: 2 questions, 2 answered as recorded, 0 faults"},
-		"policy diff --kind preempt least-work-lost " + module:                         {"least-work-lost: 2 questions, 1 answered as recorded", "another goes first in 1 question", "trio.wasm: 2 questions, 2 answered", old, young},
+		"policy replay --kind preempt --policy " + module:                              {all},
+		"policy diff --kind preempt least-work-lost " + module:                         {fmt.Sprintf("least-work-lost: %d questions, %d answered as recorded", n, n-gentle), fmt.Sprintf("another goes first in %d question", gentle), all, old, young},
 		"policy replay --kind preempt --policy pack --since 1h":                        {"policy pack is none of preempt"},
 		"policy replay --kind preempt --policy gang-cost --until 2001-01-01T00:00:00Z": {"no question to a policy of preempt is recorded in that time"},
 	} {
