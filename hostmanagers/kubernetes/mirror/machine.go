@@ -211,14 +211,18 @@ func (m *Machine) GPU(node string) string {
 }
 
 // Connected takes in that the API server is in contact. The inventory is told once nodes and pods are known. Nodes that were out of contact may have come back unheard:
-// they have their grace anew.
+// they have their grace anew. Their kubelets may have been without the API server, too.
 func (m *Machine) Connected(now int64, out *Output) {
 	m.begin(now, out)
 	defer m.end()
 	m.contact = true
 	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
-		if n := m.nodes[name]; n.lostAt != 0 {
+		n := m.nodes[name]
+		if n.lostAt != 0 {
 			m.waitFor(n)
+		}
+		for r := range n.runs {
+			m.heard(r)
 		}
 	}
 }
@@ -277,6 +281,7 @@ func (m *Machine) takeNode(record *Node) {
 	if n.known && n.Same(record) {
 		return
 	}
+	returns := record.Contact && !n.Contact
 	n.Node, n.known = *record, true
 	m.touch(n)
 	switch {
@@ -286,6 +291,9 @@ func (m *Machine) takeNode(record *Node) {
 		n.lostAt = 0
 	}
 	for _, r := range runsOf(n) {
+		if returns {
+			m.heard(r)
+		}
 		m.review(r)
 	}
 }

@@ -57,8 +57,9 @@ type Facts struct {
 	Phase      corev1.PodPhase
 	Reason     string
 	Message    string
-	Disruption string    // the reason of the condition that says that the cluster ends it
-	Deleted    time.Time // when its deletion was asked for; zero: it was not
+	Disruption string        // the reason of the condition that says that the cluster ends it
+	Deleted    time.Time     // when its deletion was asked for; zero: it was not
+	Grace      time.Duration // then: how long it may take to end, as was said last
 	Main       Container
 	Other      Container // another one that has failed, or cannot start
 	OtherName  string
@@ -118,7 +119,8 @@ func readFacts(p *corev1.Pod) Facts {
 	if p.DeletionTimestamp != nil {
 		f.Deleted = p.DeletionTimestamp.Time
 		if g := p.DeletionGracePeriodSeconds; g != nil {
-			f.Deleted = f.Deleted.Add(-time.Duration(*g) * time.Second)
+			f.Grace = time.Duration(min(max(*g, 0), int64(maxGrace/time.Second))) * time.Second
+			f.Deleted = f.Deleted.Add(-f.Grace)
 		}
 		f.At = f.Deleted
 	}

@@ -233,11 +233,13 @@ func (m *Machine) refused(r *run, a *Answer) {
 // deleted takes in what became of a deletion. That the pod is gone the watch tells, with the last that was known of it. One that is refused is tried again:
 // rights may come back. A pod that its kubelet was never told to end is not taken away from it.
 func (m *Machine) deleted(r *run, c *Call, a *Answer) {
-	if a.Refused == "" { // its kubelet may have been told just now
-		if c.Grace > 0 {
-			r.due = max(r.due, m.now+c.Grace*int64(time.Second))
-		}
+	grace := time.Duration(c.Grace) * time.Second
+	if a.Refused == "" {
+		m.allow(r, grace) // its kubelet may have been told just now
 		return
+	}
+	if c.Grace > 0 { // it is made final by nothing before it was asked for again
+		m.allow(r, grace+m.cfg.KillMargin)
 	}
 	if r.killed && r.phase == live {
 		m.progress(r, Verdict{Meaning: Meaning{State: workload.RunKilling}, Message: cut("its pod cannot be deleted: " + a.Message)})
@@ -273,7 +275,11 @@ func (m *Machine) takeOwn(p *Pod) bool {
 		return true // an older one of the name, of which no more will be heard
 	}
 	m.identify(r, p)
+	before := r.facts
 	r.facts = p.Facts
+	if f := &r.facts; !f.Deleted.IsZero() && (before.Deleted.IsZero() || before.Grace != f.Grace) { // whoever asked for it
+		m.allow(r, f.Grace)
+	}
 	if r.phase == creating {
 		r.phase = live
 	}
@@ -467,9 +473,7 @@ func (m *Machine) remove(r *run, grace int64) {
 	if r.create != nil {
 		return // afterCreation
 	}
-	if grace > 0 {
-		r.due = max(r.due, m.now+grace*int64(time.Second))
-	}
+	m.allow(r, time.Duration(grace)*time.Second)
 	r.removing++
 	m.call(&Call{Run: r.id, Namespace: r.namespace, UID: r.uid, Grace: grace, run: r})
 }
@@ -566,8 +570,18 @@ func (m *Machine) kill(r *run, grace time.Duration) {
 	m.after(time.Duration(seconds)*time.Second+m.cfg.KillMargin, func() { m.force(r, seconds) })
 }
 
-// force takes the pod of a kill away that has not had its effect. On a node that is out of contact nothing would end it: that one is waited for,
-// and so is one that is not created yet, and one of whose deletion the API server has not said anything.
+// allow gives the kubelet of a run from now on so much time to end it.
+func (m *Machine) allow(r *run, grace time.Duration) { r.due = max(r.due, m.now+int64(grace)) }
+
+// heard takes in that the kubelet of a run may hear only now that its pod was deleted.
+func (m *Machine) heard(r *run) {
+	if !r.facts.Deleted.IsZero() || r.grace > 0 {
+		m.allow(r, max(r.facts.Grace, time.Duration(r.grace)*time.Second))
+	}
+}
+
+// force takes the pod of a kill away that has not had its effect. Without contact to its node, or to the API server, its kubelet may not know of the kill: that is
+// waited for, and so is a pod that is not created yet, and one of whose deletion the API server has not said anything.
 func (m *Machine) force(r *run, seconds int64) {
 	if m.runs[r.id] != r || r.phase >= ended || r.grace != seconds {
 		return
@@ -576,7 +590,7 @@ func (m *Machine) force(r *run, seconds int64) {
 		m.after(left, func() { m.force(r, seconds) })
 		return
 	}
-	if r.removing == 0 && m.inContact(r.host) {
+	if r.removing == 0 && m.contact && m.inContact(r.host) {
 		m.remove(r, 0)
 	}
 	m.after(m.cfg.KillMargin, func() { m.force(r, seconds) })
