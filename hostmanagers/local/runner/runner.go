@@ -31,8 +31,8 @@ const (
 	// sandboxVariable is set for every task to its working directory.
 	sandboxVariable = "PACELINE_SANDBOX"
 
-	// rootPatience bounds the wait for the root's lock.
-	rootPatience = time.Second
+	// rootTries is how often the root's lock is tried, firstLook apart. Looks are counted, not time: when the machine stands still, whoever has to let go of the lock does, too.
+	rootTries = 200
 
 	// writers bounds the directories being written at once; they share the disk's flushes.
 	writers = 16
@@ -144,12 +144,13 @@ func (r *Runner) Close() error {
 // lockRoot locks the root. A process that a killed server was about to start holds the server's files for the instant until it executes its
 // program, so a lock that is held is tried for a while.
 func lockRoot(path string) (lock *os.File, err error) {
-	for end := time.Now().Add(rootPatience); ; time.Sleep(firstLook) {
-		lock, err = lockFile(path)
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(end) {
+	for range rootTries {
+		if lock, err = lockFile(path); !errors.Is(err, unix.EWOULDBLOCK) {
 			return lock, err
 		}
+		time.Sleep(firstLook)
 	}
+	return nil, err
 }
 
 // problem reports what goes on without.

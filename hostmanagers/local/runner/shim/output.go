@@ -1,14 +1,21 @@
 package shim
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
+	"time"
 )
 
-// copyBuffer is what one read of a task's output takes at most.
-const copyBuffer = 16 << 10
+const (
+	// copyBuffer is what one read of a task's output takes at most.
+	copyBuffer = 16 << 10
+	// maxPipe bounds what is taken of a pipe whose deadline has passed: more than a pipe holds was written later.
+	maxPipe = 1 << 20
+)
 
 // LogFile is the name of the n-th file of a stream, n from 0. It holds the stream's bytes from n times LogLimits.FileBytes on,
 // so that an offset into the stream names its file by division, whatever was rotated away.
@@ -76,13 +83,41 @@ func (o *output) close() {
 	}
 }
 
-// pump copies from the pipe until every writer has closed it, or its deadline comes.
+// pump copies from the pipe until every writer has closed it, or its deadline comes; then it takes what is in the pipe by then.
 func (o *output) pump(from *os.File, done chan<- struct{}) {
 	defer close(done)
 	buffer := make([]byte, copyBuffer)
 	// CopyBuffer would look for shortcuts (ReadFrom, splice) that bypass the accounting.
-	_, _ = io.CopyBuffer(writerOnly{o}, readerOnly{from}, buffer)
+	if _, err := io.CopyBuffer(writerOnly{o}, readerOnly{from}, buffer); errors.Is(err, os.ErrDeadlineExceeded) {
+		o.rest(from, buffer)
+	}
 	o.close()
+}
+
+// rest takes what is in a pipe, and waits for nothing. Once its deadline has passed a file reads no more, whatever there is: on a machine that stood still for so long, or whose disk
+// did, that would be all the output of the task.
+func (o *output) rest(from *os.File, buffer []byte) {
+	_ = from.SetReadDeadline(time.Time{}) // it took a deadline before
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return // it is closed
+	}
+	for left := maxPipe; left > 0; {
+		n := 0
+		err := raw.Read(func(fd uintptr) bool {
+			for {
+				var failed error
+				if n, failed = syscall.Read(int(fd), buffer[:min(len(buffer), left)]); !errors.Is(failed, syscall.EINTR) {
+					return true // also when there is nothing: the pipe does not block
+				}
+			}
+		})
+		if err != nil || n <= 0 {
+			return
+		}
+		_, _ = o.Write(buffer[:n]) // never fails
+		left -= n
+	}
 }
 
 type (

@@ -211,6 +211,30 @@ func TestOutputThatNoDiskTakesIsCounted(t *testing.T) {
 	}
 }
 
+// What a task wrote is kept, even if nobody came to read it before the deadline: a process that escaped holds the pipe, and the machine stood still.
+func TestOutputIsReadAfterItsDeadline(t *testing.T) {
+	dir := t.TempDir()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close() // not before the end
+	text := strings.Repeat("0123456789", 5000)
+	if _, err := w.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	newOutput(dir, "stdout", LogLimits{FileBytes: 1 << 20, Files: 1}).pump(r, done)
+	<-done
+	if got, err := os.ReadFile(filepath.Join(dir, LogFile("stdout", 0))); err != nil || string(got) != text {
+		t.Errorf("%d of %d bytes are kept (%v)", len(got), len(text), err)
+	}
+}
+
 func TestLookUp(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]fs.FileMode{"tool": 0o755, "text": 0o644} {
