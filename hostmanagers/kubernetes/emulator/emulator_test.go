@@ -242,8 +242,9 @@ func TestProcesses(t *testing.T) {
 	if end := p.Status.ContainerStatuses[0].State.Terminated; end == nil || end.Reason != "StartError" || end.Message == "" {
 		t.Errorf("what cannot start ended as %+v", end)
 	}
-	lives := pod("lives", "a", "sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.01; done")
-	lives.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
+	up := filepath.Join(t.TempDir(), "up") // is there once it would hear that it is to end
+	lives := pod("lives", "a", "sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; touch "+up+"; while :; do sleep 0.01; done")
+	lives.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", up}}}}
 	create(t, client, lives)
 	await(t, client, "lives", "its readiness", func(p *corev1.Pod) bool {
 		return len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].Ready
