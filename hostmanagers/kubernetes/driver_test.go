@@ -69,6 +69,7 @@ func config(api *rest.Config, n *drivertest.Network, owner, namespace string) ku
 	return kubernetes.Config{
 		API: api, Pods: manifest.Config{Owner: owner, Epoch: 1, Namespace: namespace, DefaultImage: "none"},
 		FirstWait: 10 * time.Millisecond, LongestWait: 200 * time.Millisecond,
+		Drain: patience, // what was acknowledged is forgotten, however slow the machine is
 	}
 }
 

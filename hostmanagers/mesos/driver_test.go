@@ -85,6 +85,7 @@ func newWorld(t testing.TB, cfg emulator.Config) *world {
 	}
 	w := &world{emulator: e, agents: map[string]string{}, config: mesos.Config{
 		Masters: []string{"http://" + listener.Addr().String()}, Identity: &identity{}, FrameworkName: "kit",
+		Drain: drivertestPatience, // what was acknowledged is forgotten, however slow the machine is
 	}}
 	w.config.Connection.FirstWait = 10 * time.Millisecond
 	w.config.Connection.LongestWait = 50 * time.Millisecond
