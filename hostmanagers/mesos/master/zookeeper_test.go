@@ -28,6 +28,9 @@ const debianZooKeeper = "/usr/share/java/zookeeper.jar"
 // unknownName is what masters call themselves; their IP address has to do.
 const unknownName = "no-such-name.invalid"
 
+// zkTick is ZooKeeper's measure of time: it grants sessions of 2 to 20 of them. None is to run out on a machine that stands still, or the masters' nodes would go with it.
+const zkTick = 6 * time.Second
+
 // freePort returns a port on which nobody listens.
 func freePort(t *testing.T) string {
 	t.Helper()
@@ -47,7 +50,7 @@ func zooKeeper(t *testing.T) (address string, client *zk.Conn, kill func()) {
 	}
 	port := freePort(t)
 	server := exec.CommandContext(t.Context(), java, "-Xmx64m", "-XX:TieredStopAtLevel=1", "-cp", debianZooKeeper, "-Dzookeeper.admin.enableServer=false",
-		"org.apache.zookeeper.server.ZooKeeperServerMain", port, t.TempDir(), "200")
+		"org.apache.zookeeper.server.ZooKeeperServerMain", port, t.TempDir(), strconv.FormatInt(zkTick.Milliseconds(), 10))
 	var said bytes.Buffer
 	server.Stdout, server.Stderr = &said, &said
 	if err := server.Start(); err != nil {
@@ -79,7 +82,7 @@ func zooKeeper(t *testing.T) (address string, client *zk.Conn, kill func()) {
 		answer, _ := io.ReadAll(conn)
 		return bytes.Contains(answer, []byte("Mode: standalone"))
 	})
-	client, _, err = zk.Connect([]string{address}, 4*time.Second, zk.WithLogInfo(false), zk.WithLogger(silent{}))
+	client, _, err = zk.Connect([]string{address}, 20*zkTick, zk.WithLogInfo(false), zk.WithLogger(silent{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +118,7 @@ func TestZooKeeper(t *testing.T) {
 	t.Parallel()
 	servers, client, kill := zooKeeper(t)
 	f := start(t, master.Config{
-		Masters: []string{"zk://paceline:hunter2@" + servers + ",127.0.0.1:1/mesos"}, LongestWait: 50 * time.Millisecond, Timeout: 5 * time.Second,
+		Masters: []string{"zk://paceline:hunter2@" + servers + ",127.0.0.1:1/mesos"}, LongestWait: 50 * time.Millisecond, Timeout: time.Minute,
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if strings.HasPrefix(address, unknownName) {
 				return nil, &net.DNSError{Err: "no such host", Name: unknownName, IsNotFound: true} // asking for it can take long
