@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/paceline-sched/paceline/core/driver"
+	"github.com/paceline-sched/paceline/core/host"
 	"github.com/paceline-sched/paceline/core/placement"
 	"github.com/paceline-sched/paceline/core/preemption"
 	"github.com/paceline-sched/paceline/core/resource"
@@ -268,7 +269,8 @@ func record(t testing.TB, dir string, seed uint64, steps int, change func(*decis
 	if change != nil {
 		change(&config)
 	}
-	x := newCell(t, seed, c, openLog(t, c, config), native{placement.NewNative()}, 24)
+	asked := &counted{Native: placement.NewNative()}
+	x := newCell(t, seed, c, openLog(t, c, config), native{asked}, 24)
 	for n := range steps {
 		x.step()
 		if n%200 == 199 { // the writer must not be too far behind to begin another segment in time
@@ -278,11 +280,24 @@ func record(t testing.TB, dir string, seed uint64, steps int, change func(*decis
 					x.placed += len(placed.Results[0].Assignments)
 				}
 			}
-			<-told.wrote
+			for told.records.Load()+told.dropped.Load() < asked.batches {
+				<-told.wrote
+			}
 		}
 	}
 	x.recorder.Close()
 	return x
+}
+
+// counted counts what it is asked to decide.
+type counted struct {
+	*placement.Native
+	batches uint64
+}
+
+func (c *counted) Place(t *host.Table, requests []placement.Request) []placement.Result {
+	c.batches++
+	return c.Native.Place(t, requests)
 }
 
 // TestReplayOfItself is the proof of the log: the recorded policy, asked again, gives every batch the same answer to the last bit, and every segment's table is what the one
