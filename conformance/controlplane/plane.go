@@ -13,15 +13,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/paceline-sched/paceline/conformance/controlplane/isolate"
+	"github.com/paceline-sched/paceline/conformance/freeport"
 )
 
 const (
@@ -63,6 +64,7 @@ type Plane struct {
 	bin    string
 	made   bool   // the directory is ours
 	etcd   int    // its port
+	peer   int    // the one for other members, of which there are none
 	port   int    // kube-apiserver's
 	bind   string // the address that it listens on
 	client *http.Client
@@ -175,11 +177,11 @@ func (p *Plane) prepare() error {
 		}
 		p.cfg.Dir, p.made = dir, true
 	}
-	ports, err := freePorts(2)
+	ports, err := freePorts(3)
 	if err != nil {
 		return err
 	}
-	p.etcd, p.port, p.bind = ports[0], ports[1], "127.0.0.1"
+	p.etcd, p.peer, p.port, p.bind = ports[0], ports[1], ports[2], "127.0.0.1"
 	if p.cfg.Kubelets > 0 {
 		// The network is the plane's own. Pods look for the API server where its service is, the first of the services' addresses.
 		p.port, p.bind = servicePort, "0.0.0.0"
@@ -235,11 +237,7 @@ clientConnection: {kubeconfig: %q, qps: 5000, burst: 10000}
 }
 
 func (p *Plane) startEtcd() error {
-	peers, err := freePorts(1)
-	if err != nil {
-		return err
-	}
-	address, peer := "http://127.0.0.1:"+strconv.Itoa(p.etcd), "http://127.0.0.1:"+strconv.Itoa(peers[0])
+	address, peer := "http://127.0.0.1:"+strconv.Itoa(p.etcd), "http://127.0.0.1:"+strconv.Itoa(p.peer)
 	return p.run(Etcd, nil, "--name", "e", "--data-dir", p.path("etcd"), "--listen-client-urls", address, "--advertise-client-urls", address,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e="+peer,
 		"--quota-backend-bytes", "8589934592", "--unsafe-no-fsync", "--log-level", "warn")
@@ -367,20 +365,18 @@ func (p *Plane) Close() error {
 	return err
 }
 
-// freePorts finds ports of the loopback that nobody listens on.
+// freePorts finds ports of the loopback, each another one, on which nobody listens. The kernel gives them to nobody: a program that is killed finds its port free
+// when it comes back.
 func freePorts(n int) ([]int, error) {
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	var ports []int
+	for len(ports) < n {
+		port, err := freeport.Find()
 		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
+			return nil, fmt.Errorf("start a control plane: %w", err)
 		}
-		defer func() { _ = l.Close() }() //nolint:revive // all are held until the last is found
-		address, ok := l.Addr().(*net.TCPAddr)
-		if !ok {
-			return nil, fmt.Errorf("find a free port: %s has none", l.Addr())
+		if !slices.Contains(ports, port) {
+			ports = append(ports, port)
 		}
-		ports[i] = address.Port
 	}
 	return ports, nil
 }
