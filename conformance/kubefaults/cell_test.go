@@ -60,6 +60,7 @@ type orders struct {
 	// Patch changes the pods of tasks.
 	Patch                    string
 	Start, Unreachable, Kill time.Duration // the driver's graces
+	Late                     time.Duration // for how long a creation without an answer is waited for; 0: as long as the driver does
 	LongestWait              time.Duration
 	// Keep and KeepPods are how long, and how many of, the pods of runs that have ended stay.
 	Keep     time.Duration
@@ -146,6 +147,7 @@ func (o *orders) connect(epoch uint64) (*kubernetes.Driver, error) {
 		API: api, Pods: manifest.Config{Owner: owner, Epoch: epoch, DefaultImage: "none"}, LongestWait: o.LongestWait,
 	}
 	cfg.Limits.StartGrace, cfg.Limits.UnreachableGrace, cfg.Limits.KillMargin = o.Start, o.Unreachable, o.Kill
+	cfg.Limits.LateCreation = o.Late
 	cfg.Limits.KeepEnded, cfg.Limits.KeepEndedPods = o.Keep, o.KeepPods
 	return kubernetes.New(cfg)
 }

@@ -29,7 +29,9 @@ type troubles struct {
 	vanish, vanishFor     time.Duration // a node is deleted
 	meddle                time.Duration // pods are evicted and deleted by others
 	nodeGone, unreachable time.Duration // how long the controllers, and the cell, wait for a node
+	late                  time.Duration // how long a creation without an answer is waited for; the emulator carries none out whose client has gone
 	runFor                time.Duration // a task, at most
+	cores                 string        // of a node
 	reject, stuck         float64       // chance
 }
 
@@ -43,7 +45,7 @@ func TestEmulated(t *testing.T) {
 	some := troubles{
 		kill: second, outage: 900 * time.Millisecond, outageFor: 150 * time.Millisecond, cut: 400 * time.Millisecond, forget: 700 * time.Millisecond,
 		storm: 1500 * time.Millisecond, stormFor: 60 * time.Millisecond, slow: 600 * time.Millisecond, slowFor: 100 * time.Millisecond, runFor: 400 * time.Millisecond,
-		unreachable: 10 * second, stuck: 0.05,
+		late: 5 * second, cores: "8", unreachable: 10 * second, stuck: 0.05,
 	}
 	all := some
 	all.silence, all.silenceFor, all.flapFor, all.nodeGone, all.unreachable = second, second, 50*time.Millisecond, 200*time.Millisecond, 300*time.Millisecond
@@ -51,7 +53,7 @@ func TestEmulated(t *testing.T) {
 	if *tasks >= long {
 		some = troubles{
 			kill: 9 * second, outage: 7 * second, outageFor: 2 * second, cut: 3 * second, forget: 5 * second, storm: 8 * second, stormFor: 2 * second,
-			slow: 6 * second, slowFor: 2 * second, runFor: 2 * second, unreachable: time.Minute, stuck: 0.01,
+			slow: 6 * second, slowFor: 2 * second, late: 10 * second, runFor: 2 * second, cores: "16", unreachable: time.Minute, stuck: 0.01,
 		}
 		all = some
 		all.silence, all.silenceFor, all.flapFor, all.nodeGone, all.unreachable = 4*second, 20*second, second, 2*second, 5*second
@@ -87,7 +89,7 @@ type emulated struct {
 func newEmulated(t *testing.T, trouble troubles) *emulated {
 	t.Helper()
 	e := &emulated{weather: weather{hardship: newHardship(t, trouble.kill, outage), slowFor: trouble.slowFor}, trouble: trouble, tries: map[instance]int{}, seen: 1}
-	capacity, err := cluster.Quantities(map[string]string{"cpu": "8", "memory": "16Gi", "pods": "110"})
+	capacity, err := cluster.Quantities(map[string]string{"cpu": trouble.cores, "memory": "16Gi", "pods": "110"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +107,7 @@ func newEmulated(t *testing.T, trouble troubles) *emulated {
 	}
 	e.orders.Kubeconfig = e.file("kubeconfig", emulator.Kubeconfig(l.Addr().String()))
 	e.witness.grace = trouble.unreachable
+	e.orders.Late = trouble.late
 	e.orders.Start, e.orders.Unreachable, e.orders.Kill, e.orders.LongestWait = second, trouble.unreachable, second, 500*time.Millisecond
 	served := make(chan error, 1)
 	go func() { served <- e.emulator.Serve(l) }()

@@ -60,6 +60,7 @@ const apiServerKilled = "API server killed"
 var realTrouble = troubles{
 	kill: 10 * second, outage: 10 * second, cut: 3 * second, storm: 8 * second, stormFor: 2 * second, slow: 6 * second, slowFor: second,
 	silence: 6 * second, silenceFor: 12 * second, unreachable: 4 * second, vanish: 7 * second, vanishFor: 3 * second, meddle: 300 * time.Millisecond,
+	cores: "16",
 }
 
 // tried is a real control plane in trouble. The cell sees it through a proxy, everybody else as it is.
@@ -113,7 +114,7 @@ func newReal(t *testing.T) *tried {
 }
 
 func (r *tried) addNode(name string) error {
-	capacity := corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("16Gi"), "pods": resource.MustParse("110")}
+	capacity := corev1.ResourceList{"cpu": resource.MustParse(realTrouble.cores), "memory": resource.MustParse("16Gi"), "pods": resource.MustParse("110")}
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{managed: "fake"}},
 		Status:     corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
