@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,7 +40,7 @@ type view struct {
 	name  string
 	begin func()                                                                   // a list begins
 	page  func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) // takes in a part of it
-	head  func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) // takes in nothing
+	look  func(ctx context.Context, o object, version string) (sighting, error)    // takes in nothing
 	// listed takes in an object of a list that comes by a watch, or what has become of it since the list began.
 	listed func(watch.Event)
 	end    func() // the list is complete
@@ -68,13 +67,7 @@ func (d *Driver) watchNodes(ctx context.Context) {
 			}
 			return nodes.ListMeta, nil
 		},
-		head: func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) {
-			var nodes corev1.NodeList
-			if err := d.get("nodes", &o).Do(ctx).Into(&nodes); err != nil {
-				return metav1.ListMeta{}, fmt.Errorf("look at the nodes: %w", err)
-			}
-			return nodes.ListMeta, nil
-		},
+		look: d.looker("nodes", func() runtime.Object { return &corev1.NodeList{} }),
 		listed: func(e watch.Event) {
 			n, ok := e.Object.(*corev1.Node)
 			switch {
@@ -126,13 +119,7 @@ func (d *Driver) watchPods(ctx context.Context) {
 			}
 			return pods.ListMeta, nil
 		},
-		head: func(ctx context.Context, o metav1.ListOptions) (metav1.ListMeta, error) {
-			var pods corev1.PodList
-			if err := d.get("pods", &o).Do(ctx).Into(&pods); err != nil {
-				return metav1.ListMeta{}, fmt.Errorf("look at the pods: %w", err)
-			}
-			return pods.ListMeta, nil
-		},
+		look: d.looker("pods", func() runtime.Object { return &corev1.PodList{} }),
 		listed: func(e watch.Event) {
 			p, ok := e.Object.(*corev1.Pod)
 			switch {
@@ -213,24 +200,28 @@ func (d *Driver) watcher(resource string) func(context.Context, metav1.ListOptio
 	}
 }
 
-// follow keeps a view up to date until the context ends. A watch that ends goes on from where it was; only if the server does not remember that
-// far, or has not come that far, everything is listed anew: by the watch that follows on the list, or in pages where that failed or is not to be had.
+// follow keeps a view up to date until the context ends. A watch that ends goes on from where it was, if that is still a part of the server's history; if it is
+// not, or the server does not remember that far, everything is listed anew: by the watch that follows on the list, or in pages where that failed or is not to be had.
 func (d *Driver) follow(ctx context.Context, v *view) {
-	version, failed, pause := "", false, backoff{cfg: &d.cfg}
+	var at point
+	failed, pause := false, backoff{cfg: &d.cfg}
 	for ctx.Err() == nil {
 		err := d.recognize(ctx)
 		known := err == nil
-		if err == nil && version != "" {
-			version, err = setBack(ctx, v, version)
+		if err == nil && at.version != "" {
+			var ok bool
+			if ok, err = continues(ctx, v, at); err == nil && !ok {
+				at = point{}
+			}
 		}
-		if err == nil && version == "" && (v.paged || failed) {
-			version, err = d.list(ctx, v)
+		if err == nil && at.version == "" && (v.paged || failed) {
+			at.version, err = d.list(ctx, v)
 		}
 		if err == nil {
-			version, err = d.watch(ctx, v, version, &pause)
+			at, err = d.watch(ctx, v, at, &pause)
 		}
 		if known {
-			failed = err != nil && version == ""
+			failed = err != nil && at.version == ""
 		}
 		switch {
 		case err == nil || ctx.Err() != nil:
@@ -244,25 +235,10 @@ func (d *Driver) follow(ctx context.Context, v *view) {
 			d.expire(v, err)
 		}
 		if gone(err) || errors.Is(err, ErrOtherCluster) {
-			version = ""
+			at = point{}
 		}
 		d.sleep(ctx, pause.next(err))
 	}
-}
-
-// setBack returns the version to go on from, or none if the server has less behind it than that: what it kept was restored from a backup, or another stands in
-// its place. A watch would hear nothing until it had come that far again.
-func setBack(ctx context.Context, v *view, version string) (string, error) {
-	now, err := within(ctx, metav1.ListOptions{Limit: 1}, v.head)
-	if err != nil {
-		return version, err
-	}
-	seen, errSeen := strconv.ParseUint(version, 10, 64)
-	has, errHas := strconv.ParseUint(now.ResourceVersion, 10, 64)
-	if errSeen == nil && errHas == nil && has < seen {
-		return "", nil
-	}
-	return version, nil
 }
 
 // gone reports whether a version is too old to go on from.
@@ -318,11 +294,11 @@ func within(ctx context.Context, o metav1.ListOptions, page func(context.Context
 // errRefused is returned for a list by a watch that the server does not give. Asked again it would not either.
 var errRefused = errors.New("the API server does not list by watches")
 
-// watch follows one watch to its end, and returns the version to go on from. Without a version it begins with a list.
-func (d *Driver) watch(ctx context.Context, v *view, version string, pause *backoff) (string, error) {
+// watch follows one watch to its end, and returns the point to go on from. Without a version it begins with a list.
+func (d *Driver) watch(ctx context.Context, v *view, at point, pause *backoff) (point, error) {
 	lasts := int64(watchSeconds)
-	o := metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &lasts}
-	listing := version == ""
+	o := metav1.ListOptions{ResourceVersion: at.version, AllowWatchBookmarks: true, TimeoutSeconds: &lasts}
+	listing := at.version == ""
 	if listing {
 		o.SendInitialEvents, o.ResourceVersionMatch = &listing, metav1.ResourceVersionMatchNotOlderThan
 		v.begin()
@@ -334,35 +310,35 @@ func (d *Driver) watch(ctx context.Context, v *view, version string, pause *back
 	answered()
 	switch {
 	case err != nil && listing && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)): // it is older, or was told not to
-		return "", fmt.Errorf("%w: %w", errRefused, err)
+		return point{}, fmt.Errorf("%w: %w", errRefused, err)
 	case err != nil && listing:
-		return "", fmt.Errorf("list by a watch: %w", err)
+		return point{}, fmt.Errorf("list by a watch: %w", err)
 	case err != nil:
-		return version, fmt.Errorf("watch from version %s on: %w", version, err)
+		return at, fmt.Errorf("watch from version %s on: %w", at.version, err)
 	}
 	defer w.Stop()
 	if listing {
-		if version, err = d.stream(v, w); err != nil {
-			return "", err
+		if at.version, err = d.stream(v, w); err != nil {
+			return point{}, err
 		}
 	}
-	begun, heard := d.cfg.Now(), listing
+	begun, heard := d.cfg.Now(), false
 	d.contact(v.name, nil)
 	for e := range w.ResultChan() {
 		if e.Type == watch.Error {
-			return version, apierrors.FromObject(e.Object)
+			return at, apierrors.FromObject(e.Object)
 		}
 		if e.Type != watch.Bookmark {
 			v.event(e)
 		}
 		heard = true
 		pause.reset()
-		version = versionOf(e.Object, version)
+		at.heard(e)
 	}
 	if !heard && d.cfg.Now().Sub(begun) < soon {
 		d.sleep(ctx, pause.next(nil))
 	}
-	return version, nil
+	return at, nil
 }
 
 // stream takes in the list that a watch begins with, and returns its version. What changes meanwhile may be told before its end.
@@ -386,7 +362,7 @@ func (d *Driver) stream(v *view, w watch.Interface) (string, error) {
 			case isEnd(e.Object):
 				v.expired = 0
 				v.end()
-				return versionOf(e.Object, ""), nil
+				return versionOf(e.Object), nil
 			}
 		case <-look:
 			if looks++; n == seen || looks == glances { // a server that skips what it does not know never says where the list ends
@@ -404,10 +380,10 @@ func isEnd(o runtime.Object) bool {
 	return err == nil && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-func versionOf(o runtime.Object, otherwise string) string {
+func versionOf(o runtime.Object) string {
 	m, err := meta.Accessor(o)
-	if err != nil || m.GetResourceVersion() == "" {
-		return otherwise
+	if err != nil {
+		return ""
 	}
 	return m.GetResourceVersion()
 }

@@ -56,14 +56,19 @@ func without(r *http.Request, options ...string) *http.Request {
 
 // forgets has all that is watched told as forgotten, so that it is listed anew.
 func (w *world) forgets() {
+	w.forget()
+	w.emulator.CutWatches()
+	w.pass(time.Minute)
+}
+
+// forget has the history forgotten, which nobody notices before watches are cut.
+func (w *world) forget() {
 	w.emulator.Do(func(c *cluster.Cluster) {
 		if _, err := c.Create(cluster.Namespaces, "", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "later-"}}, false); err != nil {
 			w.t.Error(err)
 		}
 		c.Compact()
 	})
-	w.emulator.CutWatches()
-	w.pass(time.Minute)
 }
 
 // viewed holds a driver to having the whole view: two nodes, so many runs that run, and so many pods of others.
@@ -77,10 +82,19 @@ func (w *world) viewed(runs, others int) {
 
 // crowded has so many pods of others on the nodes.
 func (w *world) crowded(n int) {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprint("other-", i)
+	}
+	w.crowds(names...)
+}
+
+// crowds has pods of others of these names on a node.
+func (w *world) crowds(names ...string) {
 	w.emulator.Do(func(c *cluster.Cluster) {
-		for i := range n {
+		for _, name := range names {
 			_, err := c.Create(cluster.Pods, "default", &corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("other-", i)},
+				ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec:       corev1.PodSpec{NodeName: "b", Containers: []corev1.Container{{Name: "c", Image: "i", Command: []string{"sleep"}}}},
 			}, false)
 			if err != nil {
@@ -271,6 +285,9 @@ func TestChangesWithinAList(t *testing.T) {
 		w.launch(0, 2, nil)
 		w.pass(time.Minute)
 		w.viewed(2, 2)
+		w.forget()
+		w.crowds("later")
+		w.pass(time.Minute)
 
 		pods := w.pods()
 		lives, ends := pods["default/"+id(0).String()], pods["default/"+id(1).String()].DeepCopy()
@@ -279,7 +296,7 @@ func TestChangesWithinAList(t *testing.T) {
 		moved := pods["default/other-0"].DeepCopy()
 		moved.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("3")}
 		version := ""
-		w.emulator.Do(func(c *cluster.Cluster) { version = strconv.FormatInt(c.Revision()+1, 10) }) // of the namespace that comes
+		w.emulator.Do(func(c *cluster.Cluster) { version = strconv.FormatInt(c.Revision(), 10) })
 		mu.Lock()
 		told = []event{
 			{watch.Added, pods["default/other-0"]},
@@ -293,16 +310,18 @@ func TestChangesWithinAList(t *testing.T) {
 			{watch.Bookmark, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 				ResourceVersion: version, Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
 			}}},
+			{watch.Added, pods["default/later"]}, // the watch is to go on from here
 		}
 		mu.Unlock()
-		w.forgets()
+		w.emulator.CutWatches()
+		w.pass(time.Minute)
 		w.expect(0, workload.RunRunning, 0)
 		w.expect(1, workload.RunSucceeded, workload.ReasonExited)
-		if stats := w.driver.Stats(); stats.Foreign != 1 {
-			t.Errorf("%d pods of others are known, want one", stats.Foreign)
+		if stats := w.driver.Stats(); stats.Foreign != 2 {
+			t.Errorf("%d pods of others are known, want two", stats.Foreign)
 		}
 		if n := w.takeCounts()["WATCH pods"]; n == 0 {
-			t.Error("the watch did not go on from the list's version")
+			t.Error("the watch did not go on from what came after the list")
 		}
 		w.launch(2, 3, nil)
 		w.pass(time.Second)

@@ -490,3 +490,63 @@ func TestListsStay(t *testing.T) {
 		}
 	})
 }
+
+// A cluster that is restored has what it had then, under the same versions and UIDs, and gives the versions since away anew. Its kubelets end what it does not know.
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(*corev1.Pod, *corev1.Container) cluster.Behaviour { return cluster.Behaviour{Run: -1} })
+	for _, name := range []string{"stays", "changes", "goes"} {
+		w.pod(name, nil)
+	}
+	w.pass(time.Second)
+	there := func() (list []string) {
+		pods, err := w.List(cluster.Pods, "", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pods {
+			list = append(list, fmt.Sprint(p.GetName(), p.GetUID(), p.GetResourceVersion(), p.GetLabels()))
+		}
+		return list
+	}
+	then, revision := there(), w.Revision()
+	label := func(o cluster.Object) (cluster.Object, error) {
+		o.SetLabels(map[string]string{"changed": "yes"})
+		return o, nil
+	}
+	if _, err := w.Update(cluster.Pods, cluster.Key{Namespace: "default", Name: "changes"}, "", label, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := w.Delete(cluster.Pods, cluster.Key{Namespace: "default", Name: "goes"}, cluster.Deletion{}); err != nil {
+		t.Fatal(err)
+	}
+	w.pod("comes", nil)
+	w.pass(time.Minute)
+	if now := there(); slices.Equal(now, then) {
+		t.Fatalf("nothing changed: %v", now)
+	}
+	later := w.Revision()
+	if err := w.Restore(revision); err != nil {
+		t.Fatal(err)
+	}
+	if now := there(); !slices.Equal(now, then) || w.Revision() != revision {
+		t.Errorf("it has %v at %d, and had %v at %d", now, w.Revision(), then, revision)
+	}
+	if changes, err := w.Changes(cluster.Pods, revision, 100); err != nil || len(changes) != 0 {
+		t.Errorf("what was undone is told: %v, %v", changes, err)
+	}
+	w.pass(time.Minute)
+	w.pod("comes", nil) // its name is free, and its room
+	w.pass(time.Minute)
+	o, err := w.Get(cluster.Pods, cluster.Key{Namespace: "default", Name: "comes"})
+	if p, ok := o.(*corev1.Pod); !ok || p.Status.Phase != corev1.PodRunning {
+		t.Errorf("a pod created afterwards is %+v: %v", o, err)
+	}
+	if err := w.Restore(later + 1000); err == nil {
+		t.Error("it was restored to what has not come yet")
+	}
+	w.Compact()
+	if err := w.Restore(revision); err == nil {
+		t.Error("it was restored to what it has forgotten")
+	}
+}
