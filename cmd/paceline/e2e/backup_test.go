@@ -24,6 +24,7 @@ func TestBackup(t *testing.T) {
 	c.must("pool", "apply", write(t, c.dir, "pools.yaml", "path: /team\nshare: 7\n"))
 	c.must("job", "run", write(t, c.dir, "ended.yaml", "name: ended\npool: /team\nbatch: {}\ninstances: 20\ntask: {simulation: {duration: 0.01s}}\n"), "--wait")
 	ended := c.state()["job /team/ended"]
+	cursor := c.cursor() // before the work: however soon that ends, there are events after it
 	c.must("job", "run", write(t, c.dir, "long.yaml", "name: long\nbatch: {max_running: 40}\ninstances: 2000\ntask: {simulation: {duration: 0.02s}}\n"))
 	c.must("job", "run", write(t, c.dir, "lasting.yaml", "name: lasting\nservice: {}\npreemptible: true\ninstances: 3\ntask: {simulation: {duration: 1000s}}\n"))
 	stop := c.submitInBackground("during")
@@ -34,7 +35,6 @@ func TestBackup(t *testing.T) {
 		}
 		return err
 	})
-	cursor := c.cursor()
 	before, err := c.jobs()
 	if err != nil {
 		t.Fatal(err)

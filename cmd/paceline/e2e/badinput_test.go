@@ -124,7 +124,7 @@ var badLines = []bad{
 	{args: "events --kind sound", code: 2, stderr: `--kind: "sound" is not one of`},
 	{args: "job list --token-file none", code: 2, stderr: `read the token: open none: no such file`},
 	{args: "job list --address nowhere", code: 2, stderr: `"nowhere" must be a URL or host:port`},
-	{args: "job list --address 127.0.0.1:1 --timeout 3s", code: 5, stderr: `the server cannot be reached: .*\nHint: start one here with 'paceline dev'`},
+	{args: "job list --address 127.0.0.1:1 --timeout 2m", code: 5, stderr: `the server cannot be reached: .*\nHint: start one here with 'paceline dev'`},
 	{args: "job list --address http://192.0.2.1:7411", code: 2, stderr: `refusing to send a token to 192.0.2.1:7411 in plain text: use https`},
 	{args: "job list --context none", code: 2, stderr: `there is no context "none"`},
 	{args: "backup address", code: 2, stderr: `address is there already\nHint: .*--force`},

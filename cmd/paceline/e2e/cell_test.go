@@ -257,6 +257,12 @@ func (c *cell) kill() {
 		c.t.Fatal(err)
 	}
 	<-c.ended
+	c.gone()
+}
+
+// gone forgets a server that has ended. Its address goes first: another cell's server may be given the same port, and would refuse whoever still comes for this one.
+func (c *cell) gone() {
+	_ = os.Remove(c.readyFile())
 	c.cmd = nil
 	c.disconnect()
 }
@@ -281,8 +287,18 @@ func (c *cell) wantEnd(code int) {
 	if got := c.cmd.ProcessState.ExitCode(); got != code {
 		c.t.Errorf("the server ended with %v, want exit code %d:\n%s", c.cmd.ProcessState, code, c.log())
 	}
-	c.cmd = nil
-	c.disconnect()
+	c.gone()
+}
+
+// wantNoProcess waits until nothing runs below the cell's folder any more: a task's last process may end a moment after its server.
+func (c *cell) wantNoProcess() {
+	c.t.Helper()
+	c.await("no process is left behind", func() error {
+		if left := processesOf(c.dir); len(left) > 0 {
+			return fmt.Errorf("there are %v", left)
+		}
+		return nil
+	})
 }
 
 // end cleans up: the server goes, and what its tasks left is ended by pid.

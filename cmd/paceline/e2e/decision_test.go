@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -59,7 +60,9 @@ func TestDecisionLog(t *testing.T) {
 	work(1)
 	c.await("the log is written", func() error {
 		r := c.replay("native")
-		check("while it runs", r)
+		if r.Batches > 0 {
+			check("while it runs", r)
+		}
 		if r.Placed < 600 {
 			return fmt.Errorf("%d of 600 tasks are in it", r.Placed)
 		}
@@ -157,22 +160,18 @@ func TestPreemptionIsRecorded(t *testing.T) {
 			return nil
 		})
 	}
-	old := run("old", 1, 0) // of four parts of the host
 	since := time.Now()
+	old := run("old", 1, 0) // of four parts of the host
 	young := run("young", 3, 0)
 	asked("by-overage", true, old, young)
-	time.Sleep(time.Since(since)) // then young's three runs have done more than old's one, however slow it all was
 
 	c.must("policy", "push", "gentle", module, "--kind", "preempt")
 	c.must("policy", "activate", "gentle")
-	c.must("job", "run", write(t, c.dir, "urgent.yaml", "name: urgent\nbatch: {}\npriority: 10\ntask: {command: [x], resources: {cpu_milli: 8000}}\n"))
-	c.await("old makes room", func() error {
-		if r := c.must("task", "get", "old", "0"); !strings.Contains(r, "preempted for job urgent of pool /default: its priority 0 is below 10; the order is that of policy gentle@") {
-			return errors.New(r)
-		}
-		return nil
-	})
-	c.awaitJobs(pacelinev1.JobState_JOB_STATE_RUNNING, "/default/urgent", "/default/young")
+	for n := 1; !c.makesRoom(fmt.Sprintf("urgent-%d", n), since); n++ {
+		c.must("job", "stop", fmt.Sprintf("urgent-%d", n), "--wait")
+		since = time.Now()
+		c.awaitRuns(map[string]uint32{"/default/old": 1, "/default/young": 3})
+	}
 	asked("gentle", false, old, young)
 	c.stop()
 
@@ -192,4 +191,43 @@ func TestPreemptionIsRecorded(t *testing.T) {
 			}
 		}
 	}
+}
+
+// makesRoom submits work that is more urgent than what fills the host, and reports whether it was the policy that chose who goes: then that has to be old. The cell does not wait long
+// for a policy's answer, and on a machine that stands still it decides by itself and says so.
+func (c *cell) makesRoom(urgent string, since time.Time) bool {
+	c.t.Helper()
+	<-time.After(time.Since(since)) // then young's three runs have done more than old's one, however slow it all was
+	c.must("job", "run", write(c.t, c.dir, urgent+".yaml", "name: "+urgent+"\nbatch: {}\npriority: 10\ntask: {command: [x], resources: {cpu_milli: 8000}}\n"))
+	c.awaitRuns(map[string]uint32{"/default/" + urgent: 1})
+	why := "preempted for job " + urgent + " of pool /default: its priority 0 is below 10; the order is "
+	for _, instance := range []string{"0", "1", "2"} {
+		if r := c.must("task", "get", "young", instance); strings.Contains(r, why) {
+			if !regexp.MustCompile(regexp.QuoteMeta(why) + "the built-in one: policy gentle@[0-9a-f]+ has given no answer for ").MatchString(r) {
+				c.t.Fatalf("young made room, not old:\n%s", r)
+			}
+			return false
+		}
+	}
+	if r := c.must("task", "get", "old", "0"); !strings.Contains(r, why+"that of policy gentle@") {
+		c.t.Fatalf("old made room otherwise than by the policy:\n%s", r)
+	}
+	return true
+}
+
+// awaitRuns waits until so many runs of jobs are running.
+func (c *cell) awaitRuns(want map[string]uint32) {
+	c.t.Helper()
+	c.await(fmt.Sprintf("the running runs are %v", want), func() error {
+		list, err := c.jobs()
+		if err != nil {
+			return err
+		}
+		for path, n := range want {
+			if j := list[path]; j.GetRunCounts().GetRunning() != n {
+				return fmt.Errorf("of %s it is %v", path, j.GetRunCounts())
+			}
+		}
+		return nil
+	})
 }

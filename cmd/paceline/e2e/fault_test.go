@@ -75,6 +75,7 @@ func failSync(t *testing.T, moment string, fault func(string) fate) {
 	switch moment {
 	case "work":
 		d.set(fault)
+		_ = c.paceline("job", "run", write(t, c.dir, "more.yaml", "name: more\nbatch: {}\ntask: {simulation: {duration: 0.01s}}\n")) // else all work might be done by now
 	case "start":
 		c.kill()
 		d.set(fault)

@@ -95,9 +95,7 @@ func (l *ledger) read(ctx context.Context, c *cell, cursor string) (string, erro
 	}
 	defer stream.Close()
 	for stream.Receive() {
-		for _, e := range stream.Msg().GetEvents() {
-			l.enter(e)
-		}
+		l.enter(stream.Msg().GetEvents())
 		cursor = stream.Msg().GetCursor()
 	}
 	return cursor, stream.Err()
@@ -122,9 +120,16 @@ func (l *ledger) findLocked(format string, arguments ...any) {
 	}
 }
 
-func (l *ledger) enter(e *pacelinev1.Event) {
+// enter takes in the events of a message at once: whoever sees that a job has ended finds what its tasks did at that, too.
+func (l *ledger) enter(events []*pacelinev1.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for _, e := range events {
+		l.enterLocked(e)
+	}
+}
+
+func (l *ledger) enterLocked(e *pacelinev1.Event) {
 	if e.GetRevision() < l.revision {
 		l.findLocked("revision %d was told after %d: %v", e.GetRevision(), l.revision, e)
 	}

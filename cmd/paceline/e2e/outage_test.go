@@ -5,13 +5,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
 
 	"github.com/paceline-sched/paceline/conformance/freeport"
+	"github.com/paceline-sched/paceline/sdk/client"
 	pacelinev1 "github.com/paceline-sched/paceline/sdk/gen/paceline/v1"
 )
 
@@ -37,29 +40,32 @@ func TestOutage(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = follower.Process.Kill() })
 	var waiting []*exec.Cmd
-	var said [rounds]bytes.Buffer
-	var files []string
 	for n := range rounds {
-		name := fmt.Sprintf("round-%d", n)
-		files = append(files, write(t, c.dir, name+".yaml", fmt.Sprintf("name: %s\nbatch: {max_running: 10}\ninstances: %d\ntask: {simulation: {duration: 0.3s}}\n", name, perRound)))
-		c.must("job", "run", files[n])
-		w := c.background("job", "run", files[n], "--wait")
-		w.Stderr = &said[n]
-		if err := w.Start(); err != nil {
-			t.Fatal(err)
+		job := write(t, c.dir, fmt.Sprintf("round-%d.yaml", n), fmt.Sprintf("name: round-%d\nbatch: {max_running: 10}\ninstances: %d\ntask: {simulation: {duration: 0.3s}}\n", n, perRound))
+		c.must("job", "run", job)
+		said := write(t, c.dir, fmt.Sprintf("said-%d", n), "")
+		waiting = append(waiting, c.waitFor(job, said))
+		told := func() error {
+			if raw, err := os.ReadFile(said); err != nil || !bytes.Contains(raw, []byte(" done")) {
+				return fmt.Errorf("it has said %q: %w", raw, err)
+			}
+			return nil
 		}
-		waiting = append(waiting, w)
+		c.await("the command waits", told) // one that has not reached the server yet gives up sooner than a slow server is back
 		c.kill()
 		c.start()
 	}
 	for n, w := range waiting {
 		if err := w.Wait(); err != nil {
-			t.Errorf("the command that waited for job %d ended with %v:\n%s", n, err, &said[n])
+			said, _ := os.ReadFile(filepath.Join(c.dir, fmt.Sprintf("said-%d", n)))
+			t.Errorf("the command that waited for job %d ended with %v:\n%s", n, err, said)
 		}
 	}
 	seen := map[string]int{}
 	ended := 0
-	for lines := bufio.NewScanner(events); ended < rounds && lines.Scan(); {
+	lines := bufio.NewScanner(events)
+	lines.Buffer(nil, client.MaxMessageBytes) // what happened while nobody listened comes in one
+	for ended < rounds && lines.Scan() {
 		var batch struct {
 			Events []struct {
 				Revision string
@@ -89,6 +95,22 @@ func TestOutage(t *testing.T) {
 		}
 	}
 	c.stop()
+}
+
+// waitFor starts a command that submits a job and waits for it, and writes what it says to a file.
+func (c *cell) waitFor(job, said string) *exec.Cmd {
+	c.t.Helper()
+	file, err := os.OpenFile(said, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer file.Close()
+	cmd := c.background("job", "run", job, "--wait")
+	cmd.Stdout, cmd.Stderr = file, file
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	return cmd
 }
 
 // background is a command of a user that goes on by itself.

@@ -86,6 +86,7 @@ func TestOverload(t *testing.T) {
 	<-time.After(size.lasts / 2)
 	c.must("pool", "apply", write(t, c.dir, "late.yaml", "path: /late\n")) // all watches look at the pools at once
 	<-time.After(size.lasts / 2)
+	c.await("both principals have been served, and one refused", load.felt)
 	load.stop(t)
 	c.tellWork(t, worked)
 	c.checkLoad(t, load, size)
@@ -160,6 +161,20 @@ func (l *loading) stop(t *testing.T) {
 	if l.failed != nil {
 		t.Error(l.failed)
 	}
+}
+
+// leastServed is how many calls of each principal make a comparison of the two, however slow the server is.
+const leastServed = 20
+
+// felt claims that there was enough of the load to judge by.
+func (l *loading) felt() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	light, heavy := len(l.by["light"].took), len(l.by["heavy"].took)
+	if light < leastServed || heavy < leastServed || l.by["heavy"].refused == 0 {
+		return fmt.Errorf("accepted were %d calls of light and %d of heavy, of which %d were refused", light, heavy, l.by["heavy"].refused)
+	}
+	return nil
 }
 
 func (l *loading) merge(other *loading) {

@@ -111,8 +111,6 @@ func TestDocuments(t *testing.T) {
 			}
 		}
 		c.stop()
-		if left := processesOf(c.dir); len(left) > 0 {
-			t.Errorf("left behind: %v", left)
-		}
+		c.wantNoProcess()
 	})
 }
