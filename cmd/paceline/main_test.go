@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -81,7 +82,7 @@ func scripts(t *testing.T, dir, bin string) {
 			return kubectl != "", nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"await": await, "exits": exits, "present": present, "repeat": repeat,
+			"await": await, "eventually": eventually, "exits": exits, "present": present, "repeat": repeat,
 		},
 	})
 }
@@ -118,6 +119,24 @@ func written(ts *testscript.TestScript, name string) string {
 		case <-look.C:
 		case <-deadline.C:
 			ts.Fatalf("%s is not there after %v", name, patience)
+		}
+	}
+}
+
+// eventually runs a command again and again until it succeeds and its standard output matches. It is for what a server learns by itself, in its own time:
+// eventually '^local/local-0$' paceline host list -o name.
+func eventually(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	for deadline := time.Now().Add(patience); ; <-look.C {
+		err := ts.Exec(args[1], args[2:]...)
+		if err == nil && want.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("after %v %q does not show %q: %v", patience, args[1:], args[0], err)
 		}
 	}
 }
