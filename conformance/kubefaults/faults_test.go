@@ -83,19 +83,22 @@ func (h *hardship) tooEarly(r *http.Request) bool {
 	return h.creations > *tasks/2
 }
 
-// every does something again and again, until the trouble ends. A period of 0 is never.
+// every does something again and again, until the trouble ends. A period of 0 is never. Between the end of one and the beginning of the next is half a period at
+// least: an API server that takes as long to come back as it is allowed to live would never be there.
 func (h *hardship) every(period time.Duration, what string, do func()) {
 	if period == 0 {
 		return
 	}
 	h.work.Go(func() {
-		ticks := time.NewTicker(period)
-		defer ticks.Stop()
+		next := time.NewTimer(period)
+		defer next.Stop()
 		for {
 			select {
-			case <-ticks.C:
+			case <-next.C:
+				began := time.Now()
 				do()
 				h.strike(what)
+				next.Reset(max(period-time.Since(began), period/2))
 			case <-h.suffering.Done():
 				return
 			}
