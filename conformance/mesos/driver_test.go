@@ -44,6 +44,7 @@ func kit(t testing.TB, w world) drivertest.Cluster {
 	id, n := &identity{}, &drivertest.Network{}
 	t.Cleanup(func() { teardown(t, w.url, id) })
 	cfg := mesos.Config{Masters: []string{w.url}, Identity: id, FrameworkName: "conformance", Roles: []string{role}, FailoverTimeout: time.Minute}
+	cfg.Drain = time.Minute // what was acknowledged is forgotten, however slow the machine is
 	cfg.Connection.Dial, cfg.Connection.FirstWait, cfg.Connection.LongestWait = n.Dial, 10*time.Millisecond, 100*time.Millisecond
 	c := drivertest.Cluster{
 		Connect: func() (driver.Driver, error) { return mesos.New(cfg) },
