@@ -150,6 +150,15 @@ func (p *pods) last(name string) *corev1.Pod {
 	return p.seen[name]
 }
 
+// begun says that the containers of a pod have been started.
+func (p *pods) begun(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pod := p.seen[name]
+	return pod != nil && len(pod.Status.ContainerStatuses) > 0 &&
+		!slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.ContainerID == "" })
+}
+
 // settled says that a pod is gone, or has ended with all that its containers share, and is not being deleted.
 func (p *pods) settled(name string) bool {
 	p.mu.Lock()

@@ -326,12 +326,13 @@ func (s *stage) end(run workload.RunID) driver.Status {
 	return s.sink.last(run)
 }
 
-// healthy waits until a run was said to work. It may have ended since, as some do by themselves: nobody knows when this is looked at.
+// healthy waits until a run was said to work, and its containers were seen by whoever watches the pods, who may be slower. It may have ended since, as some do by themselves: nobody
+// knows when this is looked at.
 func (s *stage) healthy(run workload.RunID) {
 	s.Helper()
 	s.await(run.String()+" healthy", func() bool {
 		if slices.ContainsFunc(s.sink.history(run), func(told driver.Status) bool { return told.Healthy }) {
-			return true
+			return s.seen.begun(run.String())
 		}
 		if last := s.sink.last(run); last.State.Traits().Terminal {
 			s.Fatalf("it has ended: %+v", last)
