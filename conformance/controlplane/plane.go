@@ -32,6 +32,8 @@ const (
 	look = 10 * time.Second
 	// crashes bounds the starts of an API server that does not become ready.
 	crashes = 3
+	// etcdData is the directory of etcd's data, in that of the plane.
+	etcdData = "etcd"
 )
 
 //go:embed kwok.yaml
@@ -238,7 +240,7 @@ clientConnection: {kubeconfig: %q, qps: 5000, burst: 10000}
 
 func (p *Plane) startEtcd() error {
 	address, peer := "http://127.0.0.1:"+strconv.Itoa(p.etcd), "http://127.0.0.1:"+strconv.Itoa(p.peer)
-	return p.run(Etcd, nil, "--name", "e", "--data-dir", p.path("etcd"), "--listen-client-urls", address, "--advertise-client-urls", address,
+	return p.run(Etcd, nil, "--name", "e", "--data-dir", p.path(etcdData), "--listen-client-urls", address, "--advertise-client-urls", address,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e="+peer,
 		"--quota-backend-bytes", "8589934592", "--unsafe-no-fsync", "--log-level", "warn")
 }
@@ -284,6 +286,37 @@ func (p *Plane) CrashAPIServer(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// Backup copies what etcd keeps into a directory that is not there yet. Etcd and the API server are stopped for that, and run again when it returns.
+func (p *Plane) Backup(ctx context.Context, dir string) error {
+	return p.resting(ctx, func() error { return os.CopyFS(dir, os.DirFS(p.path(etcdData))) })
+}
+
+// Restore has etcd go on from a backup, as if nothing had been written since, and starts the API server anew.
+func (p *Plane) Restore(ctx context.Context, dir string) error {
+	return p.resting(ctx, func() error {
+		if err := os.RemoveAll(p.path(etcdData)); err != nil {
+			return fmt.Errorf("make room for a backup: %w", err)
+		}
+		return os.CopyFS(p.path(etcdData), os.DirFS(dir))
+	})
+}
+
+// resting does something while neither etcd nor the API server runs.
+func (p *Plane) resting(ctx context.Context, do func() error) error {
+	for _, program := range []string{APIServer, Etcd} {
+		if err := p.keeper.end(program); err != nil {
+			return err
+		}
+	}
+	if err := do(); err != nil {
+		return fmt.Errorf("copy what etcd keeps: %w", err)
+	}
+	if err := p.startEtcd(); err != nil {
+		return err
+	}
+	return p.StartAPIServer(ctx)
 }
 
 // PID is the process id of one of the plane's programs, for who measures it. Zero: it does not run.
