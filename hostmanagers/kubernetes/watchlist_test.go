@@ -2,6 +2,7 @@ package kubernetes_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -202,6 +203,76 @@ func TestAServerThatSkipsOptions(t *testing.T) {
 	})
 }
 
+// A server whose list by a watch never ends, though something comes of it again and again, is given five minutes for it in all. Then it is asked for pages, and for nothing else.
+func TestAListThatTrickles(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		var trickles sync.WaitGroup
+		byWatch, pages := 0, 0
+		w.crowded(10)
+		w.pass(time.Minute)
+		var all [][]byte
+		for _, p := range w.pods() {
+			raw, err := framed([]event{{watch.Added, p.DeepCopy()}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, raw)
+		}
+		begun := time.Now()
+		w.start(through(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if r.URL.Path != "/api/v1/pods" {
+				return next.RoundTrip(r)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			switch q := r.URL.Query(); {
+			case q.Has("sendInitialEvents"):
+				byWatch++
+				response, err := frames(nil)
+				if err != nil {
+					return nil, err
+				}
+				body, to := io.Pipe()
+				response.Body = body
+				trickles.Go(func() { trickle(r, to, all) })
+				return response, nil
+			case q.Get("limit") == "4":
+				pages++
+			}
+			return next.RoundTrip(r)
+		}))
+		if took := time.Since(begun); took < 5*time.Minute || took > 6*time.Minute {
+			t.Errorf("its view took %s", took)
+		}
+		trickles.Wait() // nobody reads it any more
+		w.launch(0, 10, nil)
+		w.pass(time.Minute)
+		w.viewed(10, 10)
+		w.forgets()
+		w.viewed(10, 10)
+		mu.Lock()
+		defer mu.Unlock()
+		if byWatch != 1 || pages != 3+5 {
+			t.Errorf("pods were listed by %d watches and in %d pages of 4", byWatch, pages)
+		}
+	})
+}
+
+// trickle says something every twenty seconds, over and over, until nobody listens.
+func trickle(r *http.Request, to *io.PipeWriter, all [][]byte) {
+	stop := context.AfterFunc(r.Context(), func() { _ = to.CloseWithError(r.Context().Err()) })
+	defer stop()
+	for {
+		for _, one := range all {
+			if _, err := to.Write(one); err != nil {
+				return
+			}
+			<-time.After(20 * time.Second)
+		}
+	}
+}
+
 // A list by a watch that fails before its end, in whatever way, is followed by one in pages. The next one comes by a watch again.
 func TestAListThatDoesNotEnd(t *testing.T) {
 	t.Parallel()
@@ -352,6 +423,18 @@ type event struct {
 
 // frames answers with a watch that says so much, and ends.
 func frames(events []event) (*http.Response, error) {
+	body, err := framed(events)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{
+		StatusCode: http.StatusOK, Status: "200 OK", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {wire.Protobuf + ";stream=watch"}}, Body: io.NopCloser(bytes.NewReader(body)),
+	}, nil
+}
+
+// framed is how a watch says so much.
+func framed(events []event) ([]byte, error) {
 	var body bytes.Buffer
 	for _, e := range events {
 		raw, err := wire.Encode(wire.Protobuf, corev1.SchemeGroupVersion, e.object)
@@ -363,8 +446,5 @@ func frames(events []event) (*http.Response, error) {
 		}
 		body.Write(raw)
 	}
-	return &http.Response{
-		StatusCode: http.StatusOK, Status: "200 OK", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Content-Type": {wire.Protobuf + ";stream=watch"}}, Body: io.NopCloser(&body),
-	}, nil
+	return body.Bytes(), nil
 }
