@@ -8,19 +8,55 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 )
 
 // advised adds to an error of the API server, or on the way to it, how to mend it, where that is known and the error does not say so itself.
-func advised(err error) error {
+func (d *Driver) advised(err error) error {
 	if err == nil {
 		return nil
 	}
-	if how := advice(err); how != "" {
+	how := advice(err)
+	if refusesClient(err) {
+		if ended := endedCertificate(d.cfg.API, d.cfg.Now()); ended != "" {
+			how = ended
+		}
+	}
+	if how != "" {
 		return fmt.Errorf("%w (%s)", err, how)
 	}
 	return err
+}
+
+// refusesClient reports whether an API server does not take who speaks to it.
+func refusesClient(err error) bool {
+	var remote *net.OpError
+	return apierrors.IsUnauthorized(err) || errors.As(err, &remote) && isAlert(remote)
+}
+
+// isAlert reports whether an error is the other side's word on a certificate: an alert, of a type of its own.
+func isAlert(remote *net.OpError) bool {
+	return remote.Op == "remote error" && strings.Contains(remote.Err.Error(), "certificate")
+}
+
+// endedCertificate says what to do about a client certificate whose time is over; "": there is none.
+func endedCertificate(c *rest.Config, now time.Time) string {
+	loaded := rest.CopyConfig(c)
+	if err := rest.LoadTLSFiles(loaded); err != nil || len(loaded.CertData) == 0 {
+		return ""
+	}
+	pair, err := tls.X509KeyPair(loaded.CertData, loaded.KeyData)
+	if err != nil || pair.Leaf == nil || !now.After(pair.Leaf.NotAfter) {
+		return ""
+	}
+	how := "update the cluster with a kubeconfig that has a new one"
+	if c.CertFile != "" {
+		how = "write a new one, and its key, into " + c.CertFile + " and " + c.KeyFile + ": they are read again every five minutes"
+	}
+	return "the kubeconfig's client certificate ended at " + pair.Leaf.NotAfter.UTC().Format(time.RFC3339) + ": " + how
 }
 
 func advice(err error) string {
@@ -39,7 +75,7 @@ func advice(err error) string {
 		return "the API server's certificate is for other names: use one of them as the kubeconfig's server, or as its tls-server-name"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "renew the API server's certificate, and compare the clocks of both machines"
-	case errors.As(err, &remote) && remote.Op == "remote error" && strings.Contains(remote.Err.Error(), "certificate"): // an alert, of a type of its own
+	case errors.As(err, &remote) && isAlert(remote):
 		return "the API server refuses the kubeconfig's client certificate: renew it, and look whether this cluster's authority signed it"
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return "what listens there speaks no TLS: look at the address, and at whether it is https or http"

@@ -213,10 +213,10 @@ func (d *Driver) wake(at int64) {
 
 // contact takes in how one of the watches fares. There is contact while both have it.
 func (d *Driver) contact(watch string, err error) {
+	err = d.advised(err)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	was := len(d.down) == 0
-	err = advised(err)
 	if err == nil {
 		delete(d.down, watch)
 	} else {

@@ -19,6 +19,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	clienttransport "k8s.io/client-go/transport"
 
 	"github.com/paceline-sched/paceline/conformance/drivertest"
 	"github.com/paceline-sched/paceline/core/driver"
@@ -33,7 +34,10 @@ import (
 // patience bounds every wait.
 const patience = 2 * time.Minute
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	clienttransport.CertCallbackRefreshDuration = 50 * time.Millisecond // after which a certificate that was renewed is noticed
+	goleak.VerifyTestMain(m)
+}
 
 func says(words ...string) func(*driver.Launch) {
 	return func(l *driver.Launch) { l.Command = words }
