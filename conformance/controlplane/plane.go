@@ -133,7 +133,7 @@ func (p *Plane) start(ctx context.Context) error {
 		}
 	}
 	if p.cfg.Kwok {
-		if err := p.run(Kwok, nil, "--v", "ERROR", "--kubeconfig", p.Kubeconfig(), "--config", p.path("kwok.yaml")); err != nil {
+		if err := p.startKwok(); err != nil {
 			return err
 		}
 	}
@@ -152,6 +152,10 @@ func (p *Plane) StartScheduler(ctx context.Context) error {
 	}
 	args := append([]string{"--config", p.path("scheduler.yaml"), "--bind-address", "127.0.0.1", "--secure-port", "0"}, p.cfg.Scheduling...)
 	return p.run(KubeScheduler, nil, args...)
+}
+
+func (p *Plane) startKwok() error {
+	return p.run(Kwok, nil, "--v", "ERROR", "--kubeconfig", p.Kubeconfig(), "--config", p.path("kwok.yaml"))
 }
 
 func (p *Plane) startControllers() error {
@@ -272,7 +276,8 @@ func (p *Plane) StartAPIServer(ctx context.Context) error {
 // KillAPIServer ends the API server as a crash does.
 func (p *Plane) KillAPIServer() error { return p.keeper.end(APIServer) }
 
-// CrashAPIServer is KillAPIServer and StartAPIServer. One that does not become ready, as happens when it starts into trouble, is killed again, a few times.
+// CrashAPIServer is KillAPIServer and StartAPIServer. One that does not become ready, as happens when it starts into trouble, is killed again, a few times. Kwok is
+// started again with it: after some losses of its API server it would wait for up to a minute before it looked for the next one.
 func (p *Plane) CrashAPIServer(ctx context.Context) error {
 	var err error
 	for range crashes {
@@ -285,7 +290,13 @@ func (p *Plane) CrashAPIServer(ctx context.Context) error {
 			break
 		}
 	}
-	return err
+	if err != nil || !p.cfg.Kwok {
+		return err
+	}
+	if err := p.keeper.end(Kwok); err != nil && p.PID(Kwok) != 0 { // else it has ended by itself
+		return err
+	}
+	return p.startKwok()
 }
 
 // Backup copies what etcd keeps into a directory that is not there yet. Etcd and the API server are stopped for that, and run again when it returns.
