@@ -217,6 +217,8 @@ func (w *world) showChanges() string {
 			line = "pool " + c.Name + " deleted"
 		case scheduler.ChangeHost:
 			line = "host " + c.Name
+		case scheduler.ChangeHostForgotten:
+			line = "host " + c.Name + " forgotten: " + c.Message
 		case scheduler.ChangeJobDeleted:
 			line = "job " + c.Name + " deleted"
 		case scheduler.ChangeCluster, scheduler.ChangeClusterDeleted:

@@ -148,7 +148,7 @@ func (s *eventService) newWatch(ctx context.Context, in *pacelinev1.WatchEventsR
 var eventKinds = [...]pacelinev1.EventKind{
 	scheduler.ChangeJob: pacelinev1.EventKind_EVENT_KIND_JOB, scheduler.ChangeJobDeleted: pacelinev1.EventKind_EVENT_KIND_JOB,
 	scheduler.ChangeTask: pacelinev1.EventKind_EVENT_KIND_TASK, scheduler.ChangePool: pacelinev1.EventKind_EVENT_KIND_POOL,
-	scheduler.ChangePoolDeleted: pacelinev1.EventKind_EVENT_KIND_POOL, scheduler.ChangeHost: pacelinev1.EventKind_EVENT_KIND_HOST,
+	scheduler.ChangePoolDeleted: pacelinev1.EventKind_EVENT_KIND_POOL, scheduler.ChangeHost: pacelinev1.EventKind_EVENT_KIND_HOST, scheduler.ChangeHostForgotten: pacelinev1.EventKind_EVENT_KIND_HOST,
 	scheduler.ChangeCluster: pacelinev1.EventKind_EVENT_KIND_CLUSTER, scheduler.ChangeClusterDeleted: pacelinev1.EventKind_EVENT_KIND_CLUSTER,
 }
 
@@ -246,8 +246,10 @@ func eventToWire(e *engine.Event, pool string) *pacelinev1.Event {
 		out.Change = &pacelinev1.Event_Cluster{Cluster: &pacelinev1.ClusterChange{
 			Name: e.Name, Version: e.Version, Deleted: e.Kind == scheduler.ChangeClusterDeleted,
 		}}
-	case scheduler.ChangeHost:
-		out.Change = &pacelinev1.Event_Host{Host: &pacelinev1.HostChange{HostId: e.Host.String(), Name: e.Name}}
+	case scheduler.ChangeHost, scheduler.ChangeHostForgotten:
+		out.Change = &pacelinev1.Event_Host{Host: &pacelinev1.HostChange{
+			HostId: e.Host.String(), Name: e.Name, Forgotten: e.Kind == scheduler.ChangeHostForgotten,
+		}}
 	}
 	return out
 }

@@ -201,7 +201,7 @@ func (s *State) countClasses(j *job) {
 		m.tasks[waitsBackoff] += c.backingOff
 		m.tasks[waitsAdmitted] += c.admitted
 	}
-	if j.daemonHome != nil && len(j.tasks) == 0 {
+	if j.homeless() {
 		s.memberOf(j.classes[0]).tasks[waitsNoHost] = 1 // no task, but its job
 	}
 }

@@ -43,19 +43,14 @@ func (r Reader) Explain(id workload.JobID) (Explanation, bool) {
 			Kind: PendingBeingPlaced, Instances: n, Message: s.whyAdmitted(j),
 		})
 	}
-	if j.daemonHome != nil && len(j.tasks) == 0 {
-		e.Reasons = append(e.Reasons, s.noMatchingHost(j.spec))
+	if j.homeless() {
+		e.Reasons = append(e.Reasons, s.noMatchingHost(j))
 	}
 	slices.SortStableFunc(e.Reasons, func(a, b PendingReason) int { return a.Kind.rank() - b.Kind.rank() })
 	if len(e.Reasons) > 0 {
 		e.Dominant = e.Reasons[0].Kind
 	}
 	return e, true
-}
-
-// noMatchingHost is why a daemon runs nowhere.
-func (s *State) noMatchingHost(spec *workload.JobSpec) PendingReason {
-	return PendingReason{Kind: PendingNoMatchingHost, Message: "no host matches its constraints" + s.whyUnable(spec.Template.Execution)}
 }
 
 // mergeReasons makes one of neighbours that say the same: a job may have a thousand gangs.

@@ -118,7 +118,11 @@ func (s *State) writeEntry(b *groupBuilder, e *dirtyEntry) {
 		s.writeJob(b, e)
 	case e.host != nil:
 		b.put(Write{Record: e.host.HostRecord, Delete: e.gone})
-		b.change(Change{Kind: ChangeHost, At: s.now, Host: e.host.ID, Name: e.host.Name, Message: e.host.Summary.Message, Principal: e.principal})
+		kind := ChangeHost
+		if e.gone {
+			kind = ChangeHostForgotten
+		}
+		b.change(Change{Kind: kind, At: s.now, Host: e.host.ID, Name: e.host.Name, Message: e.host.Summary.Message, Principal: e.principal})
 	case e.gonePool != nil:
 		b.put(Write{Record: PoolRecord{Pool: *e.gonePool}, Delete: true})
 		b.change(Change{Kind: ChangePoolDeleted, At: s.now, Pool: e.gonePool.ID, Name: e.gonePool.Name, Principal: e.principal})

@@ -258,7 +258,10 @@ func (s *State) concluded(q *inquiry) {
 	if q.job.refusedClass(s) == nil {
 		remedies = nil // what the probes found is over
 	}
-	if e.Dominant != 0 && q.job.offered != nil {
+	switch {
+	case e.Dominant == PendingNoMatchingHost:
+		remedies = s.matchRemedies(q.job)
+	case e.Dominant != 0 && q.job.offered != nil:
 		more, start, untried := s.outlook(q.job)
 		remedies, e.Start = append(remedies, more...), start
 		if untried {

@@ -65,7 +65,7 @@ func (s *State) planDaemon(p *planWork) {
 		}
 	}
 	if total == 0 {
-		p.plan.Pending = append(p.plan.Pending, s.noMatchingHost(p.job.spec))
+		p.plan.Pending = append(p.plan.Pending, s.noMatchingHost(p.job))
 	}
 	p.job.spelled = spelled{s.steps, p.job.ID.String(), s.pools.Path(p.job.spec.Pool), strconv.Itoa(total)}
 	for _, h := range on[:min(len(on), maxRehearsals)] {

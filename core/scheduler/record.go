@@ -224,10 +224,11 @@ const (
 	ChangeTask                       // an instance's or its run's state changed
 	ChangePool                       // applied
 	ChangePoolDeleted
-	ChangeHost // appeared, changed or went
+	ChangeHost // appeared, changed or went away
 	ChangeJobDeleted
 	ChangeCluster // added, updated, or a shard of it came into contact or lost it
 	ChangeClusterDeleted
+	ChangeHostForgotten // it left long ago, and is known no more
 )
 
 // Change is one entry of the event log: what a watcher sees.

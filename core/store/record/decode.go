@@ -263,7 +263,7 @@ func (d *decoder) changes() scheduler.Record {
 	r := scheduler.ChangesRecord{Sequence: sequence}
 	for _, c := range m.GetChanges() {
 		out := scheduler.Change{
-			Kind: enum(d, c.GetKind(), scheduler.ChangeJob, scheduler.ChangeClusterDeleted, "kind of change"), At: c.GetAt(), Principal: c.GetPrincipal(),
+			Kind: enum(d, c.GetKind(), scheduler.ChangeJob, scheduler.ChangeHostForgotten, "kind of change"), At: c.GetAt(), Principal: c.GetPrincipal(),
 			Pool: d.id(c.GetPool()), Job: d.id(c.GetJob()), JobState: enum(d, c.GetJobState(), 0, workload.JobStopped, "job state"),
 			Goal: enum(d, c.GetGoal(), 0, scheduler.GoalDelete, "goal"), Version: c.GetVersion(),
 			State: d.instanceState(c.GetState()), RunState: d.runState(c.GetRunState()), Healthy: c.GetHealthy(), Reason: d.reason(c.GetReason()), ExitCode: c.GetExitCode(),

@@ -298,7 +298,7 @@ func (s source) idempotency() scheduler.IdempotencyRecord {
 
 func (s source) change() scheduler.Change {
 	c := scheduler.Change{
-		Kind: between(s, scheduler.ChangeJob, scheduler.ChangeClusterDeleted), At: s.time(), Principal: s.text(), Pool: s.id(), Job: workload.JobID(s.id()),
+		Kind: between(s, scheduler.ChangeJob, scheduler.ChangeHostForgotten), At: s.time(), Principal: s.text(), Pool: s.id(), Job: workload.JobID(s.id()),
 		JobState: between(s, 0, workload.JobStopped), Goal: between(s, 0, scheduler.GoalDelete), Version: rapid.Uint64().Draw(s.t, "version"),
 		State: s.instanceState(), RunState: s.runState(), Healthy: s.bool(), Reason: s.reason(), ExitCode: s.signed(), Host: s.id(), Name: s.text(),
 		Message: s.text(),

@@ -346,7 +346,7 @@ func schema() []string {
 	}
 	for n, kind := range []scheduler.ChangeKind{
 		scheduler.ChangeJob, scheduler.ChangeTask, scheduler.ChangePool, scheduler.ChangePoolDeleted, scheduler.ChangeHost, scheduler.ChangeJobDeleted,
-		scheduler.ChangeCluster, scheduler.ChangeClusterDeleted,
+		scheduler.ChangeCluster, scheduler.ChangeClusterDeleted, scheduler.ChangeHostForgotten,
 	} {
 		lines = append(lines, fmt.Sprintf("scheduler.ChangeKind %d %d", kind, n))
 	}

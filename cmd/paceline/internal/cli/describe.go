@@ -231,7 +231,7 @@ func runCounts(n *pacelinev1.RunCounts) string {
 
 func pendingLine(p *pacelinev1.Pending) string {
 	if p.GetInstances() == 0 {
-		return ""
+		return p.GetMessage() // of a daemon that matches no host no instance waits
 	}
 	return fmt.Sprintf("%s, %s", output.Plural(p.GetInstances(), "instance"), first(p.GetMessage(), output.Enum(p.GetReason())))
 }
@@ -394,7 +394,7 @@ func (a *app) describePlan(spec *pacelinev1.JobSpec, plan *pacelinev1.PlanJobRes
 		a.say("  on %s", on)
 	}
 	for _, pending := range plan.GetPending() {
-		a.say("  waiting: %s", first(pendingLine(pending), pending.GetMessage())) // of a daemon that matches no host no instance waits
+		a.say("  waiting: %s", pendingLine(pending))
 		for _, r := range pending.GetRefusals() {
 			a.say("    %s: %s", output.Plural(r.GetHosts(), "host"), output.Enum(r.GetReason()))
 		}

@@ -235,7 +235,11 @@ func eventParts(e *pacelinev1.Event) (kind, object, text string) {
 		}
 		return "cluster", change.Cluster.GetName(), text
 	case *pacelinev1.Event_Host:
-		return "host", change.Host.GetName(), "changed"
+		text = "changed"
+		if change.Host.GetForgotten() {
+			text = "forgotten" // the message says what cluster it left
+		}
+		return "host", change.Host.GetName(), text
 	}
 	return "?", output.Dash, "an event of a kind that this version does not know"
 }

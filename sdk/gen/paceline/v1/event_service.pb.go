@@ -754,7 +754,9 @@ type HostChange struct {
 	// Its id.
 	HostId string `protobuf:"bytes,1,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
 	// Its name.
-	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// It left its cluster a while ago, and is known no more.
+	Forgotten     bool `protobuf:"varint,3,opt,name=forgotten,proto3" json:"forgotten,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -801,6 +803,13 @@ func (x *HostChange) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *HostChange) GetForgotten() bool {
+	if x != nil {
+		return x.Forgotten
+	}
+	return false
 }
 
 // ClusterChange is an event about a cluster: it was added or changed, or came into contact or lost it.
@@ -927,11 +936,12 @@ const file_paceline_v1_event_service_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04pool\x18\x03 \x01(\tR\x04pool\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\x04R\aversion\x12\x18\n" +
-	"\adeleted\x18\x05 \x01(\bR\adeleted\"9\n" +
+	"\adeleted\x18\x05 \x01(\bR\adeleted\"W\n" +
 	"\n" +
 	"HostChange\x12\x17\n" +
 	"\ahost_id\x18\x01 \x01(\tR\x06hostId\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"W\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
+	"\tforgotten\x18\x03 \x01(\bR\tforgotten\"W\n" +
 	"\rClusterChange\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x18\n" +
