@@ -39,8 +39,8 @@ type Config struct {
 	// the oldest go first. Defaults: 2,000 runs, 2 GiB. Negative: keep none.
 	KeepRuns  int
 	KeepBytes int64
-	// Cgroup is the cgroup (v2) under which each run gets its own. Default: the one that this process is in. It must
-	// hold no processes itself, or be the root, or the kernel refuses; see Runner.Limits.
+	// Cgroup is the cgroup (v2) under which each run gets its own. Default: the one that this process is in, or the one above where systemd
+	// has handed that over. It must hold no processes itself, or be the root, or the kernel refuses; see Runner.Limits.
 	Cgroup string
 	// Admit is asked before each start, from a starting goroutine. An error is the run's end, with verdict refused.
 	Admit func(*shim.Spec) error

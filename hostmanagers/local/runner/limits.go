@@ -9,6 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/paceline-sched/paceline/hostmanagers/local/runner/shim"
 )
 
 // limits enforces Limits through cgroup v2, or says why it cannot.
@@ -20,6 +24,9 @@ type limits struct {
 // cpuPeriod is the length in microseconds over which a CPU limit is enforced; the kernel's default.
 const cpuPeriod = 100_000
 
+// delegateAttribute is what systemd marks a cgroup with that it has handed over.
+const delegateAttribute = "user.delegate"
+
 // Limits reports whether memory and CPU limits are enforced, and if not, why.
 func (r *Runner) Limits() (enforced bool, why string) { return r.limits.parent != "", r.limits.why }
 
@@ -27,10 +34,11 @@ func (r *Runner) Limits() (enforced bool, why string) { return r.limits.parent !
 func detectLimits(configured, root string) limits {
 	parent := configured
 	if parent == "" {
-		var err error
-		if parent, err = ownCgroup("/proc/self/mountinfo", "/proc/self/cgroup"); err != nil {
+		own, err := shim.OwnCgroup(shim.MountsFile, shim.CgroupFile)
+		if err != nil {
 			return limits{why: err.Error()}
 		}
+		parent = delegatedAbove(own)
 	}
 	hash := fnv.New64a()
 	hash.Write([]byte(root)) // never fails
@@ -41,34 +49,15 @@ func detectLimits(configured, root string) limits {
 	return limits{parent: dir}
 }
 
-// ownCgroup returns the directory of the v2 cgroup that this process is in.
-func ownCgroup(mountinfo, cgroup string) (string, error) {
-	mounts, err := os.ReadFile(mountinfo)
-	if err != nil {
-		return "", fmt.Errorf("cannot look for cgroups: %w", err)
+// delegatedAbove returns the cgroup under which runs get theirs: the one above own, where systemd says that it has handed that over, else own. systemd puts
+// the server into a group of its own below (DelegateSubgroup=), as a cgroup that passes on its controllers may not hold processes.
+func delegatedAbove(own string) string {
+	above := filepath.Dir(own)
+	value := make([]byte, 1)
+	if n, err := unix.Getxattr(above, delegateAttribute, value); err != nil || n != 1 || value[0] != '1' {
+		return own // also of a file system without such attributes
 	}
-	mount := ""
-	for line := range strings.Lines(string(mounts)) {
-		// "36 35 0:32 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
-		before, after, ok := strings.Cut(line, " - ")
-		if fields := strings.Fields(before); ok && strings.HasPrefix(after, "cgroup2 ") && len(fields) >= 5 {
-			mount = fields[4]
-			break
-		}
-	}
-	if mount == "" {
-		return "", fmt.Errorf("no cgroup v2 tree is mounted")
-	}
-	groups, err := os.ReadFile(cgroup)
-	if err != nil {
-		return "", fmt.Errorf("cannot look for cgroups: %w", err)
-	}
-	for line := range strings.Lines(string(groups)) {
-		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			return filepath.Join(mount, path), nil
-		}
-	}
-	return "", fmt.Errorf("this process is in no cgroup of the v2 tree at %s", mount)
+	return above
 }
 
 // prepareCgroup makes dir under parent so that its children can be limited.
@@ -87,11 +76,15 @@ func prepareCgroup(parent, dir string) error {
 	}
 	for _, group := range []string{parent, dir} {
 		if err := writeCgroup(group, "cgroup.subtree_control", "+cpu +memory"); err != nil {
-			return fmt.Errorf("%s cannot pass on its controllers (give the runner an empty, delegated cgroup): %w", group, err)
+			_ = os.Remove(dir) // nothing is in it, or it stays
+			return fmt.Errorf("%s cannot pass on its controllers (%s): %w", group, mendCgroup, err)
 		}
 	}
 	return nil
 }
+
+// mendCgroup is what a cgroup lacks that holds processes, or is another's.
+const mendCgroup = "it must be delegated and hold no processes itself: under systemd 254 or later, Delegate=cpu memory and DelegateSubgroup=server"
 
 func writeCgroup(dir, file, value string) error {
 	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)

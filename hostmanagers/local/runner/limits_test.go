@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // tree writes files under a directory. What stands in for a cgroup directory takes every write, as the kernel's would.
@@ -23,18 +25,19 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-func TestOwnCgroup(t *testing.T) {
-	const v1 = "25 24 0:22 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
-	const v2 = "34 24 0:31 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"
-	for name, c := range map[string]struct{ mounts, groups, want, fails string }{
-		"found":       {v1 + v2, "4:memory:/x\n0::/user/me\n", "/sys/fs/cgroup/unified/user/me", ""},
-		"not mounted": {v1, "0::/\n", "", "no cgroup v2 tree"},
-		"not in it":   {v2, "4:memory:/x\n", "", "in no cgroup"},
-	} {
-		root := tree(t, map[string]string{"mountinfo": c.mounts, "cgroup": c.groups})
-		got, err := ownCgroup(filepath.Join(root, "mountinfo"), filepath.Join(root, "cgroup"))
-		if got != c.want || (err == nil) != (c.fails == "") || (err != nil && !strings.Contains(err.Error(), c.fails)) {
-			t.Errorf("%s: %q, %v", name, got, err)
+// Where systemd has handed over the cgroup above, runs get theirs there.
+func TestDelegatedAbove(t *testing.T) {
+	above := tree(t, map[string]string{"server/cgroup.procs": ""})
+	own := filepath.Join(above, "server")
+	if got := delegatedAbove(own); got != own {
+		t.Errorf("a group above that nobody handed over was taken: %s", got)
+	}
+	for value, want := range map[string]string{"0": own, "1": above, "10": own} {
+		if err := unix.Setxattr(above, delegateAttribute, []byte(value), 0); err != nil {
+			t.Skip("the file system has no such attributes:", err)
+		}
+		if got := delegatedAbove(own); got != want {
+			t.Errorf("above says %q: %s, want %s", value, got, want)
 		}
 	}
 }

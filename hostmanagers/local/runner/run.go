@@ -39,16 +39,12 @@ type Spec struct {
 }
 
 // Limits are enforced through cgroups where Runner.Limits says so. Zero: none.
-type Limits struct {
-	MemoryBytes int64
-	CPUMilli    int64
-}
+type Limits = shim.Limits
 
 // run is what the runner keeps of a run. Runner.mu guards it, but for spec and dir, which never change.
 type run struct {
-	dir    string
-	spec   *shim.Spec
-	limits Limits
+	dir  string
+	spec *shim.Spec
 
 	written bool // its directory was made; only Launch looks
 

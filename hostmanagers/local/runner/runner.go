@@ -218,12 +218,12 @@ func (r *Runner) claim(specs []Spec) (fresh []*run, known []Run, err error) {
 		s := &specs[i]
 		record := &shim.Spec{
 			Version: shim.Version, ID: s.ID, Boot: r.boot, Accepted: now, Command: s.Command, Env: r.environment(s),
-			Logs: r.cfg.Logs, Cgroup: r.limits.path(s.ID, s.Limits), Owner: s.Owner,
+			Logs: r.cfg.Logs, Cgroup: r.limits.path(s.ID, s.Limits), Limits: s.Limits, Owner: s.Owner,
 		}
 		if _, err := shim.Encode(record); err != nil {
 			return nil, nil, fmt.Errorf("run %.80s cannot be launched: %w", s.ID, err)
 		}
-		made[i] = &run{dir: filepath.Join(r.cfg.Root, runsDir, s.ID), spec: record, limits: s.Limits}
+		made[i] = &run{dir: filepath.Join(r.cfg.Root, runsDir, s.ID), spec: record}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -87,7 +87,7 @@ func (r *Runner) begin(run *run) {
 		r.end(run, shim.Refused, err.Error())
 		return
 	}
-	if err := r.limits.apply(run.spec.Cgroup, run.limits); err != nil {
+	if err := r.limits.apply(run.spec.Cgroup, run.spec.Limits); err != nil {
 		r.end(run, shim.LaunchFailed, err.Error())
 		return
 	}

@@ -45,7 +45,14 @@ type Spec struct {
 	Env      []string        `json:"env"` // complete; "NAME=value"
 	Logs     LogLimits       `json:"logs"`
 	Cgroup   string          `json:"cgroup,omitempty"` // absolute path of the run's own cgroup; "": none
+	Limits   Limits          `json:"limits,omitzero"`  // of that cgroup
 	Owner    json.RawMessage `json:"owner,omitempty"`  // whatever the runner's owner wants to find again
+}
+
+// Limits are those of a run's cgroup. Zero: none.
+type Limits struct {
+	MemoryBytes int64 `json:"memory_bytes,omitempty"`
+	CPUMilli    int64 `json:"cpu_milli,omitempty"`
 }
 
 // LogLimits bounds what is kept of each output stream: the last Files-1 to Files times FileBytes.
@@ -135,6 +142,8 @@ func (s *Spec) check() error {
 		return fmt.Errorf("its log limits (%d files of %d bytes) are out of range", s.Logs.Files, s.Logs.FileBytes)
 	case s.Cgroup != "" && !filepath.IsAbs(s.Cgroup):
 		return fmt.Errorf("its cgroup %.80q is no absolute path", s.Cgroup)
+	case s.Limits.MemoryBytes < 0 || s.Limits.CPUMilli < 0:
+		return fmt.Errorf("its limits (%d bytes, %d thousandths of a core) are out of range", s.Limits.MemoryBytes, s.Limits.CPUMilli)
 	}
 	for _, text := range append(append([]string(nil), s.Command...), s.Env...) {
 		if strings.IndexByte(text, 0) >= 0 {

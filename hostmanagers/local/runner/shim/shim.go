@@ -192,16 +192,8 @@ func (t *task) start() ([]pump, error) {
 		files, pumps = append(files, w.Fd()), append(pumps, p)
 	}
 	attributes := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if t.spec.Cgroup != "" {
-		group, err := os.Open(t.spec.Cgroup)
-		if err != nil {
-			return nil, fmt.Errorf("open the run's cgroup: %w", err)
-		}
-		defer closeQuietly(group)
-		attributes.UseCgroupFD, attributes.CgroupFD = true, int(group.Fd())
-	}
 	// Pdeathsig speaks of the parent *thread*: this runs in init, on the main thread, which lives as long as the shim does.
-	t.pid, err = syscall.ForkExec(program, t.spec.Command, &syscall.ProcAttr{Dir: WorkDir, Env: t.spec.Env, Files: files, Sys: attributes})
+	t.pid, err = forkIn(t.spec.Cgroup, program, t.spec.Command, &syscall.ProcAttr{Dir: WorkDir, Env: t.spec.Env, Files: files, Sys: attributes})
 	if err != nil {
 		return nil, fmt.Errorf("start %q: %w", program, err)
 	}

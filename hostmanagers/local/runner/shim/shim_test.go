@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func goodSpec() *Spec {
 	return &Spec{
 		Version: Version, ID: "run-1", Boot: "b", Accepted: time.Unix(1, 2).UTC(), Command: []string{"a", ""}, Env: []string{"A=b"},
-		Logs: LogLimits{FileBytes: 1, Files: 1}, Cgroup: "/c", Owner: json.RawMessage(`{"x":1}`),
+		Logs: LogLimits{FileBytes: 1, Files: 1}, Cgroup: "/c", Limits: Limits{MemoryBytes: 1 << 20, CPUMilli: 50}, Owner: json.RawMessage(`{"x":1}`),
 	}
 }
 
@@ -74,6 +74,7 @@ func TestBadRecordsAreRefused(t *testing.T) {
 		"no logs":     func(s *Spec) { s.Logs.FileBytes = 0 },
 		"many logs":   func(s *Spec) { s.Logs.Files = MaxLogFiles + 1 },
 		"cgroup":      func(s *Spec) { s.Cgroup = "relative" },
+		"limits":      func(s *Spec) { s.Limits.MemoryBytes = -1 },
 		"no name":     func(s *Spec) { s.ID = "" },
 		"parent":      func(s *Spec) { s.ID = ".." },
 		"slash":       func(s *Spec) { s.ID = "a/b" },
