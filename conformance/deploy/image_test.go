@@ -290,6 +290,9 @@ func certificate(t *testing.T) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})
 }
 
+// tooNew is what a systemd before 254 says of the one setting that it does not know.
+var tooNew = regexp.MustCompile(`(?m)^.*Unknown key (name )?'DelegateSubgroup' in section .Service., ignoring.\n`)
+
 // exposure is the most that systemd's own judgement of a unit's confinement may come to, of 100.
 const exposure = 20
 
@@ -310,6 +313,7 @@ func TestUnit(t *testing.T) {
 		{"verify", "--man=no", unit}, {"security", "--offline=true", fmt.Sprintf("--threshold=%d", exposure), "--no-pager", unit},
 	} {
 		out, err := exec.CommandContext(t.Context(), "systemd-analyze", args...).CombinedOutput()
+		out = tooNew.ReplaceAll(out, nil)
 		if err != nil || args[0] == "verify" && len(out) > 0 {
 			t.Errorf("systemd-analyze %s: %v: %s", args[0], err, out)
 		}

@@ -140,7 +140,9 @@ func (c *connection) once(ctx context.Context) error {
 		}
 		drivers = splitter.Drivers()
 	}
-	c.noteDriver(d, splitter)
+	c.mu.Lock()
+	c.driver, c.splitter = d, splitter
+	c.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	errs := make([]error, len(ids))
@@ -153,16 +155,6 @@ func (c *connection) once(ctx context.Context) error {
 	}
 	group.Wait()
 	return errors.Join(errs...)
-}
-
-func (c *connection) noteDriver(d driver.Driver, splitter *split.Splitter) {
-	var can driver.Capabilities
-	if capable, ok := d.(driver.Capable); ok {
-		can = capable.Capabilities()
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.driver, c.splitter, c.can = d, splitter, &can
 }
 
 // end stops the connection and waits for that. Runs go on.
@@ -190,6 +182,12 @@ func (c *connection) leave(ctx context.Context) (keepsPlace bool, err error) {
 func (c *connection) tell() api.Connection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.driver != nil {
+		c.can = &driver.Capabilities{}
+		if capable, ok := c.driver.(driver.Capable); ok {
+			*c.can = capable.Capabilities() // a driver knows all of them once it has started
+		}
+	}
 	out := api.Connection{Kind: c.member.Kind, ByFlags: c.byFlags, Attempts: c.attempts, Next: c.next, ErrorAt: c.errAt, Capabilities: c.can}
 	if c.err != nil {
 		out.Error = c.err.Error()

@@ -3,8 +3,10 @@ package shim
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -15,8 +17,14 @@ const (
 	CgroupFile = "/proc/self/cgroup"
 )
 
-// membersFile of a cgroup takes the process that is to be in it; 0 is the one that writes.
-const membersFile = "cgroup.procs"
+const (
+	// membersFile of a cgroup takes the process that is to be in it; 0 is the one that writes.
+	membersFile = "cgroup.procs"
+	// enterName is what a shim calls the process that becomes the task once it has entered the task's cgroup, and failedFD where that says why it
+	// could not.
+	enterName = "paceline-enter"
+	failedFD  = 3
+)
 
 // OwnCgroup returns the directory of the v2 cgroup that this process is in, by files in the form of MountsFile and CgroupFile.
 func OwnCgroup(mountinfo, cgroup string) (string, error) {
@@ -63,29 +71,50 @@ func forkIn(group, program string, command []string, attributes *syscall.ProcAtt
 	pid, err := syscall.ForkExec(program, command, attributes)
 	if errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EPERM) {
 		sys.UseCgroupFD, sys.CgroupFD = false, 0
-		return forkFrom(group, program, command, attributes)
+		return forkEntering(group, program, command, attributes)
 	}
 	return pid, err
 }
 
-// forkFrom starts a program from within a cgroup, and returns to this process' own: a child begins where its parent is. It is for where clone3 is forbidden,
-// which would start it there; systemd's RestrictNamespaces= and some containers do that.
-func forkFrom(group, program string, command []string, attributes *syscall.ProcAttr) (int, error) {
-	own, err := OwnCgroup(MountsFile, CgroupFile)
+// forkEntering starts a program that enters the cgroup and becomes the task: for where clone3 is forbidden, by which the kernel would start the task in there.
+// systemd's RestrictNamespaces= and some containers do that. The shim itself stays out: the kernel could take it for the process to end.
+func forkEntering(group, program string, command []string, attributes *syscall.ProcAttr) (int, error) {
+	r, w, err := os.Pipe()
 	if err != nil {
 		return 0, err
 	}
-	back, err := os.OpenFile(filepath.Join(own, membersFile), os.O_WRONLY, 0)
+	defer closeQuietly(r)
+	with := *attributes
+	with.Files = append(slices.Clone(attributes.Files), w.Fd()) // it is failedFD: a task has the three usual ones
+	pid, err := syscall.ForkExec("/proc/self/exe", append([]string{enterName, group, program}, command...), &with)
+	closeQuietly(w)
 	if err != nil {
-		return 0, fmt.Errorf("open the cgroup to return to: %w", err)
+		return 0, err
 	}
-	defer closeQuietly(back)
-	if err := os.WriteFile(filepath.Join(group, membersFile), []byte("0"), 0); err != nil {
-		return 0, fmt.Errorf("enter the run's cgroup: %w", err)
+	failed, err := io.ReadAll(r) // ends when the process has become the task, or has ended
+	if err == nil && len(failed) > 0 {
+		err = errors.New(string(failed))
 	}
-	pid, err := syscall.ForkExec(program, command, attributes)
-	if _, moved := back.WriteString("0"); moved != nil {
-		fmt.Fprintln(os.Stderr, "the shim stays in the run's cgroup, and under its limits:", moved)
+	if err == nil {
+		return pid, nil
 	}
-	return pid, err
+	_ = syscall.Kill(pid, syscall.SIGKILL) // an unreaped child of ours: the pid is surely it
+	_, waited := syscall.Wait4(pid, nil, 0, nil)
+	return 0, errors.Join(err, waited)
+}
+
+// enter is the whole life of the process that forkEntering starts, or never returns: it becomes the task.
+func enter(args []string) {
+	syscall.CloseOnExec(failedFD)
+	err := errors.New("it was not told what to start")
+	if len(args) > 2 {
+		group, program, command := args[0], args[1], args[2:]
+		if err = os.WriteFile(filepath.Join(group, membersFile), []byte("0"), 0); err != nil {
+			err = fmt.Errorf("enter the run's cgroup: %w", err)
+		} else {
+			err = syscall.Exec(program, command, os.Environ())
+		}
+	}
+	_, _ = syscall.Write(failedFD, []byte(err.Error())) // there is nobody else to tell
+	os.Exit(1)
 }

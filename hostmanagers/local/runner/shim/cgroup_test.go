@@ -46,7 +46,7 @@ func TestForkIn(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for name, fork := range map[string]func(string, string, []string, *syscall.ProcAttr) (int, error){"clone3": forkIn, "from within": forkFrom} {
+	for name, fork := range map[string]func(string, string, []string, *syscall.ProcAttr) (int, error){"clone3": forkIn, "entering": forkEntering} {
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
@@ -69,6 +69,19 @@ func TestForkIn(t *testing.T) {
 		}
 		if now, err := OwnCgroup(MountsFile, CgroupFile); err != nil || now != own {
 			t.Errorf("%s: the shim is in %s (%v) and was in %s", name, now, err, own)
+		}
+	}
+}
+
+// What keeps the task from starting is told, as it is by clone3.
+func TestForkEnteringFails(t *testing.T) {
+	for want, args := range map[string][2]string{
+		"enter the run's cgroup": {filepath.Join(t.TempDir(), "none"), "/bin/true"},
+		"permission denied":      {t.TempDir(), "/dev/null"},
+	} {
+		pid, err := forkEntering(args[0], args[1], []string{"x"}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("process %d, %v; want %q", pid, err, want)
 		}
 	}
 }

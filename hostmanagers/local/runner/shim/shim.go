@@ -49,6 +49,9 @@ func init() {
 	if IsShim(os.Args) {
 		os.Exit(serve(os.Args[1]))
 	}
+	if len(os.Args) > 0 && os.Args[0] == enterName {
+		enter(os.Args[1:])
+	}
 }
 
 // IsShim reports whether a process with these arguments is a shim.
