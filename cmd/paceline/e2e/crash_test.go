@@ -135,7 +135,7 @@ task:
 	serversJob   = "name: servers\nservice: {}\ninstances: %d" + simulatedTask + "{duration: 3600s}\n"
 	watchmenJob  = "name: watchmen\ndaemon: {}" + simulatedTask + "{duration: 3600s}\n"
 	choirJob     = "name: choir\nbatch: {}\ngang: {}\ninstances: %d" + simulatedTask + "{duration: 3600s}\n"
-	steadyJob    = "name: steady-%d\nbatch: {}\ninstances: %d" + simulatedTask + "{duration: 6s}\n"
+	steadyJob    = "name: steady-%d\nbatch: {}\ninstances: %d" + simulatedTask + "{duration: %ds}\n"
 	churnJob     = "name: churn-%d\nbatch: {max_running: %d, max_retries: 1000}\ninstances: %d" + simulatedTask + "{duration: 0.2s, failure_per_mille: 200}\n"
 	withdrawnJob = "name: withdrawn-%d\nservice: {}\ninstances: 5" + simulatedTask + "{duration: 3600s}\n"
 )
@@ -255,10 +255,14 @@ func (b *besieged) crash(n int) {
 	}
 }
 
+// leastSteady and mostSteady bound how many seconds steady tasks run.
+const leastSteady, mostSteady = 6, 60
+
 // reinforce waits until as many tasks run as there must be. Of those that a crash ended all come back; those that ended by themselves
-// are made up for.
+// are made up for, by such that run longer where they have ended before all have begun.
 func (b *besieged) reinforce() {
 	b.t.Helper()
+	seconds := 0
 	b.await(fmt.Sprintf("%d tasks run", b.live), func() error {
 		running, waiting, err := count(b.t.Context(), b.client())
 		switch {
@@ -268,7 +272,8 @@ func (b *besieged) reinforce() {
 			return nil
 		case running+waiting < b.live+b.live/8: // some of them end before the last have begun
 			name := fmt.Sprintf("steady-%d", b.steady)
-			b.submit(name, b.steady, b.live/4)
+			seconds = min(seconds+leastSteady, mostSteady)
+			b.submit(name, b.steady, max(b.live/4, b.live+b.live/8-running-waiting), seconds)
 			b.expected = append(b.expected, "/default/"+name)
 			b.steady++
 		}
