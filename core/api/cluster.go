@@ -251,6 +251,12 @@ func clusterSpecToWire(s *cluster.Spec) *pacelinev1.ClusterSpec {
 			ToleratedTaints: k.Tolerated, GpuResources: k.GPUs, AllowHostPaths: k.HostPaths, AllowPrivileged: k.Privileged,
 			FirstPort: uint32(k.FirstPort), LastPort: uint32(k.LastPort), NamespacePerPool: k.NamespacePerPool, CreateNamespaces: k.CreateNamespaces,
 		}
+		if k.StartGrace != 0 {
+			wire.StartGrace = durationpb.New(k.StartGrace)
+		}
+		if k.UnreachableGrace != 0 {
+			wire.UnreachableGrace = durationpb.New(k.UnreachableGrace)
+		}
 		if t := k.KeepEnded; t != nil {
 			wire.KeepEnded = durationpb.New(*t)
 		}
@@ -282,6 +288,7 @@ func clusterFromWire(s *pacelinev1.ClusterSpec) cluster.Spec {
 			PoolLabel: k.GetPoolLabel(), Tolerated: slices.Clone(k.GetToleratedTaints()), GPUs: slices.Clone(k.GetGpuResources()),
 			HostPaths: k.GetAllowHostPaths(), Privileged: k.GetAllowPrivileged(),
 			NamespacePerPool: k.GetNamespacePerPool(), CreateNamespaces: k.GetCreateNamespaces(),
+			StartGrace: k.GetStartGrace().AsDuration(), UnreachableGrace: k.GetUnreachableGrace().AsDuration(),
 			FirstPort: uint16(k.GetFirstPort()), LastPort: uint16(k.GetLastPort()), //nolint:gosec // bounded by the message's rules
 		}
 		if k.GetKeepEnded() != nil {

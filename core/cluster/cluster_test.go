@@ -32,6 +32,7 @@ func west(change func(*cluster.Kubernetes)) func(*cluster.Spec) {
 			Kubeconfig: "west.yaml", Context: "prod", Namespace: "batch", DefaultImage: "registry.example.com:5000/base@sha256:00", PoolLabel: "example.com/pool",
 			Tolerated: []string{"example.com/gpu", "dedicated"}, GPUs: []string{"nvidia.com/gpu"}, HostPaths: true, Privileged: true, FirstPort: 20000, LastPort: 20000,
 			KeepEnded: new(cluster.MaxKeepEnded), KeepEndedPods: new(cluster.MaxKeepEndedPods),
+			StartGrace: cluster.MinGrace, UnreachableGrace: cluster.MaxGrace,
 		}
 		if change != nil {
 			change(s.Kubernetes)
@@ -113,6 +114,8 @@ func TestValidate(t *testing.T) {
 		"ended pods kept for ever":      {"kubernetes.keep_ended", west(func(k *cluster.Kubernetes) { *k.KeepEnded++ })},
 		"ended pods below 0":            {"kubernetes.keep_ended_pods", west(func(k *cluster.Kubernetes) { *k.KeepEndedPods = -1 })},
 		"too many ended pods":           {"kubernetes.keep_ended_pods", west(func(k *cluster.Kubernetes) { *k.KeepEndedPods++ })},
+		"a grace for starts below 1 s":  {"kubernetes.start_grace", west(func(k *cluster.Kubernetes) { k.StartGrace-- })},
+		"a grace for hosts for ever":    {"kubernetes.unreachable_grace", west(func(k *cluster.Kubernetes) { k.UnreachableGrace++ })},
 		"ports without an end":          {"kubernetes.first_port", west(func(k *cluster.Kubernetes) { k.LastPort = 0 })},
 	}
 	for name, c := range bad {

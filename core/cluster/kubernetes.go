@@ -21,6 +21,10 @@ const (
 	// MaxKeepEndedPods bounds how many stay. A control plane deletes ended pods by itself when there are more than 12,500, unless it is told otherwise.
 	MaxKeepEndedPods = 10_000
 
+	// MinGrace and MaxGrace bound what is waited for before a run is given up.
+	MinGrace = time.Second
+	MaxGrace = 24 * time.Hour
+
 	// PoolMark stands in NamespacePerPool for what is made of a pool's path.
 	PoolMark = "{pool}"
 	// maxAroundMark bounds what stands beside it.
@@ -62,13 +66,18 @@ type Kubernetes struct {
 	KeepEnded *time.Duration
 	// KeepEndedPods is how many such pods stay, those that ended last; 0: none. nil: 1,000.
 	KeepEndedPods *int
+	// StartGrace is how long what keeps a container from starting may mend itself, such as an image that cannot be pulled; then its run has failed. 0: 2 minutes.
+	StartGrace time.Duration
+	// UnreachableGrace is how long runs on a node that is out of contact are waited for; then they are lost. 0: 1 minute.
+	UnreachableGrace time.Duration
 }
 
 func (k *Kubernetes) equal(o *Kubernetes) bool {
 	return k.Kubeconfig == o.Kubeconfig && k.Context == o.Context && k.InCluster == o.InCluster && k.Namespace == o.Namespace &&
 		k.NamespacePerPool == o.NamespacePerPool && k.CreateNamespaces == o.CreateNamespaces && k.DefaultImage == o.DefaultImage && k.PoolLabel == o.PoolLabel && slices.Equal(k.Tolerated, o.Tolerated) && slices.Equal(k.GPUs, o.GPUs) &&
 		k.HostPaths == o.HostPaths && k.Privileged == o.Privileged && k.FirstPort == o.FirstPort && k.LastPort == o.LastPort &&
-		same(k.KeepEnded, o.KeepEnded) && same(k.KeepEndedPods, o.KeepEndedPods)
+		same(k.KeepEnded, o.KeepEnded) && same(k.KeepEndedPods, o.KeepEndedPods) &&
+		k.StartGrace == o.StartGrace && k.UnreachableGrace == o.UnreachableGrace
 }
 
 // same compares what may be left to its default.
@@ -109,6 +118,14 @@ func (k *Kubernetes) validate() error {
 	}
 	if n := k.KeepEndedPods; n != nil && (*n < 0 || *n > MaxKeepEndedPods) {
 		return wrong("kubernetes.keep_ended_pods", fmt.Sprintf("use up to %d; 0 keeps none", MaxKeepEndedPods), "%d ended pods cannot be kept", *n)
+	}
+	for _, grace := range []struct {
+		field, name string
+		is          time.Duration
+	}{{"kubernetes.start_grace", "start", k.StartGrace}, {"kubernetes.unreachable_grace", "unreachable", k.UnreachableGrace}} {
+		if grace.is != 0 && (grace.is < MinGrace || grace.is > MaxGrace) {
+			return wrong(grace.field, fmt.Sprintf("use from %v to %v; 0 is the default", MinGrace, MaxGrace), "the %s grace cannot be %v", grace.name, grace.is)
+		}
 	}
 	for n, key := range k.Tolerated {
 		if !isKey(key) || slices.Contains(k.Tolerated[:n], key) {

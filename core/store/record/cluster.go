@@ -30,6 +30,7 @@ func clusterToProto(r *scheduler.ClusterRecord) *recordpb.Cluster {
 			Kubeconfig: k.Kubeconfig, Context: k.Context, InCluster: k.InCluster, Namespace: k.Namespace, DefaultImage: k.DefaultImage, PoolLabel: k.PoolLabel,
 			Tolerated: k.Tolerated, Gpus: k.GPUs, HostPaths: k.HostPaths, Privileged: k.Privileged, FirstPort: uint32(k.FirstPort), LastPort: uint32(k.LastPort),
 			NamespacePerPool: k.NamespacePerPool, CreateNamespaces: k.CreateNamespaces,
+			StartGrace: int64(k.StartGrace), UnreachableGrace: int64(k.UnreachableGrace),
 		}
 		if t := k.KeepEnded; t != nil {
 			m.Kubernetes.KeepEnded = proto.Int64(int64(*t))
@@ -69,6 +70,7 @@ func (d *decoder) cluster() scheduler.Record {
 			Kubeconfig: k.GetKubeconfig(), Context: k.GetContext(), InCluster: k.GetInCluster(), Namespace: k.GetNamespace(), DefaultImage: k.GetDefaultImage(),
 			PoolLabel: k.GetPoolLabel(), Tolerated: list(k.GetTolerated()), GPUs: list(k.GetGpus()), HostPaths: k.GetHostPaths(), Privileged: k.GetPrivileged(),
 			NamespacePerPool: k.GetNamespacePerPool(), CreateNamespaces: k.GetCreateNamespaces(),
+			StartGrace: time.Duration(k.GetStartGrace()), UnreachableGrace: time.Duration(k.GetUnreachableGrace()),
 			FirstPort: uint16(k.GetFirstPort()), LastPort: uint16(k.GetLastPort()), //nolint:gosec // checked above
 		}
 		if k.KeepEnded != nil {

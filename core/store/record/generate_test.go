@@ -421,6 +421,7 @@ func (s source) cluster() scheduler.ClusterRecord {
 			GPUs: s.texts(), HostPaths: s.bool(), Privileged: s.bool(), FirstPort: uint16(s.number()), LastPort: uint16(s.number()), NamespacePerPool: s.text(), CreateNamespaces: s.bool(),
 		}
 		if s.bool() {
+			out.Spec.Kubernetes.StartGrace, out.Spec.Kubernetes.UnreachableGrace = s.span(), s.span()
 			keep, pods := s.span(), rapid.IntRange(0, cluster.MaxKeepEndedPods).Draw(s.t, "kept")
 			out.Spec.Kubernetes.KeepEnded, out.Spec.Kubernetes.KeepEndedPods = &keep, &pods
 		}

@@ -128,7 +128,7 @@ func samples() []sample {
 			Spec: cluster.Spec{Name: "west", Kubernetes: &cluster.Kubernetes{
 				Kubeconfig: "west.yaml", Context: "prod", InCluster: true, Namespace: "batch", DefaultImage: "base:1", PoolLabel: "example.com/pool",
 				Tolerated: []string{"example.com/gpu"}, GPUs: []string{"nvidia.com/gpu"}, HostPaths: true, Privileged: true, FirstPort: 20000, LastPort: 29999,
-				NamespacePerPool: "batch-{pool}", CreateNamespaces: true, KeepEnded: new(time.Hour), KeepEndedPods: new(0),
+				NamespacePerPool: "batch-{pool}", CreateNamespaces: true, KeepEnded: new(time.Hour), KeepEndedPods: new(0), StartGrace: time.Minute, UnreachableGrace: time.Hour,
 			}},
 		}, &recordpb.Cluster{}},
 	}

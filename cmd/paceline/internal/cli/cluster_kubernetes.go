@@ -20,7 +20,7 @@ type kubernetesFlags struct {
 	kubeconfig, context, namespace, perPool, image, poolLabel, ports string
 	tolerated, gpus                                                  []string
 	inCluster, createNamespaces, hostPaths, privileged               bool
-	keepEnded                                                        time.Duration
+	keepEnded, startGrace, unreachableGrace                          time.Duration
 	keepEndedPods                                                    uint32
 }
 
@@ -41,6 +41,8 @@ func (f *kubernetesFlags) set() *pflag.FlagSet {
 	flags.StringVar(&f.ports, "host-ports", "", "hosts' ports that tasks are given, as `first-last` (default 20000-29999)")
 	flags.DurationVar(&f.keepEnded, "keep-ended", 0, "how long pods stay after their run's end, so that its output can be read; 0: they go at once (default 10m)")
 	flags.Uint32Var(&f.keepEndedPods, "keep-ended-pods", 0, "how many such pods stay, those that ended last; 0: none (default 1000)")
+	flags.DurationVar(&f.startGrace, "start-grace", 0, "how long what keeps a container from starting may mend itself, such as an image that cannot be pulled (default 2m)")
+	flags.DurationVar(&f.unreachableGrace, "unreachable-grace", 0, "how long runs on a node that is out of contact are waited for, before they are lost (default 1m)")
 	return flags
 }
 
@@ -59,6 +61,8 @@ func (f *kubernetesFlags) apply(cmd *cobra.Command, k *pacelinev1.KubernetesClus
 	set(given("allow-host-paths"), &k.AllowHostPaths, f.hostPaths)
 	set(given("allow-privileged"), &k.AllowPrivileged, f.privileged)
 	set(given("keep-ended"), &k.KeepEnded, durationpb.New(f.keepEnded))
+	set(given("start-grace"), &k.StartGrace, durationpb.New(f.startGrace))
+	set(given("unreachable-grace"), &k.UnreachableGrace, durationpb.New(f.unreachableGrace))
 	set(given("keep-ended-pods"), &k.KeepEndedPods, &f.keepEndedPods)
 	if !given("host-ports") {
 		return nil
@@ -133,6 +137,12 @@ func kubernetesFacts(f *facts, k *pacelinev1.KubernetesCluster) {
 	f.add("Allowed", "%s", strings.Join(allowed, ", "))
 	if k.GetFirstPort() > 0 {
 		f.add("Ports of hosts", "%d-%d", k.GetFirstPort(), k.GetLastPort())
+	}
+	if k.GetStartGrace() != nil {
+		f.add("Grace for starts", "%s", output.Span(k.GetStartGrace().AsDuration()))
+	}
+	if k.GetUnreachableGrace() != nil {
+		f.add("Grace for unreachable hosts", "%s", output.Span(k.GetUnreachableGrace().AsDuration()))
 	}
 	if k.GetKeepEnded() != nil {
 		f.add("Ended pods stay for", "%s", output.Span(k.GetKeepEnded().AsDuration()))

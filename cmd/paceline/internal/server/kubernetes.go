@@ -50,7 +50,7 @@ func (c *Config) kubernetesSettings(name string, k *cluster.Kubernetes) kubernet
 			Namespace: k.Namespace, NamespacePerPool: k.NamespacePerPool, DefaultImage: k.DefaultImage, HostPaths: k.HostPaths, Privileged: k.Privileged, Tolerated: k.Tolerated,
 		},
 		CreateNamespaces: k.CreateNamespaces,
-		Limits:           mirror.Config{GPUs: k.GPUs, PoolLabel: k.PoolLabel, FirstPort: k.FirstPort, LastPort: k.LastPort},
+		Limits:           mirror.Config{GPUs: k.GPUs, PoolLabel: k.PoolLabel, FirstPort: k.FirstPort, LastPort: k.LastPort, StartGrace: k.StartGrace, UnreachableGrace: k.UnreachableGrace},
 		Logger:           c.Log.With(telemetry.KeyComponent, "kubernetes", telemetry.KeyCluster, name),
 	}
 	if t := k.KeepEnded; t != nil {

@@ -4381,8 +4381,12 @@ type KubernetesCluster struct {
 	KeepEnded *int64 `protobuf:"varint,15,opt,name=keep_ended,json=keepEnded" json:"keep_ended,omitempty"`
 	// How many of them.
 	KeepEndedPods *uint32 `protobuf:"varint,16,opt,name=keep_ended_pods,json=keepEndedPods" json:"keep_ended_pods,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// How long is waited for a container to start, in nanoseconds.
+	StartGrace int64 `protobuf:"varint,17,opt,name=start_grace,json=startGrace" json:"start_grace,omitempty"`
+	// How long is waited for a node that is out of contact, in nanoseconds.
+	UnreachableGrace int64 `protobuf:"varint,18,opt,name=unreachable_grace,json=unreachableGrace" json:"unreachable_grace,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *KubernetesCluster) Reset() {
@@ -4523,6 +4527,20 @@ func (x *KubernetesCluster) GetKeepEnded() int64 {
 func (x *KubernetesCluster) GetKeepEndedPods() uint32 {
 	if x != nil && x.KeepEndedPods != nil {
 		return *x.KeepEndedPods
+	}
+	return 0
+}
+
+func (x *KubernetesCluster) GetStartGrace() int64 {
+	if x != nil {
+		return x.StartGrace
+	}
+	return 0
+}
+
+func (x *KubernetesCluster) GetUnreachableGrace() int64 {
+	if x != nil {
+		return x.UnreachableGrace
 	}
 	return 0
 }
@@ -4962,7 +4980,7 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\aca_file\x18\x06 \x01(\tR\x06caFile\x12\x1a\n" +
 	"\bfailover\x18\a \x01(\x03R\bfailover\x12\x12\n" +
 	"\x04user\x18\b \x01(\tR\x04user\x12\x1c\n" +
-	"\tframework\x18\t \x01(\tR\tframework\"\xab\x04\n" +
+	"\tframework\x18\t \x01(\tR\tframework\"\xf9\x04\n" +
 	"\x11KubernetesCluster\x12\x1e\n" +
 	"\n" +
 	"kubeconfig\x18\x01 \x01(\tR\n" +
@@ -4989,7 +5007,10 @@ const file_paceline_record_v1_record_proto_rawDesc = "" +
 	"\x11create_namespaces\x18\x0e \x01(\bR\x10createNamespaces\x12$\n" +
 	"\n" +
 	"keep_ended\x18\x0f \x01(\x03B\x05\xaa\x01\x02\b\x01R\tkeepEnded\x12-\n" +
-	"\x0fkeep_ended_pods\x18\x10 \x01(\rB\x05\xaa\x01\x02\b\x01R\rkeepEndedPodsBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
+	"\x0fkeep_ended_pods\x18\x10 \x01(\rB\x05\xaa\x01\x02\b\x01R\rkeepEndedPods\x12\x1f\n" +
+	"\vstart_grace\x18\x11 \x01(\x03R\n" +
+	"startGrace\x12+\n" +
+	"\x11unreachable_grace\x18\x12 \x01(\x03R\x10unreachableGraceBOZFgithub.com/paceline-sched/paceline/core/store/record/recordpb;recordpb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
 var (
 	file_paceline_record_v1_record_proto_rawDescOnce sync.Once

@@ -352,8 +352,12 @@ type KubernetesCluster struct {
 	KeepEnded *durationpb.Duration `protobuf:"bytes,15,opt,name=keep_ended,json=keepEnded,proto3" json:"keep_ended,omitempty"`
 	// How many such pods stay, those that ended last. 0: none. Default: 1,000.
 	KeepEndedPods *uint32 `protobuf:"varint,16,opt,name=keep_ended_pods,json=keepEndedPods,proto3,oneof" json:"keep_ended_pods,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// How long what keeps a container from starting may mend itself, such as an image that cannot be pulled; then its run has failed. From 1 s to 24 h. Default: 2 min.
+	StartGrace *durationpb.Duration `protobuf:"bytes,17,opt,name=start_grace,json=startGrace,proto3" json:"start_grace,omitempty"`
+	// How long runs on a node that is out of contact are waited for, while the API server is in contact; then they are lost. From 1 s to 24 h. Default: 1 min.
+	UnreachableGrace *durationpb.Duration `protobuf:"bytes,18,opt,name=unreachable_grace,json=unreachableGrace,proto3" json:"unreachable_grace,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *KubernetesCluster) Reset() {
@@ -496,6 +500,20 @@ func (x *KubernetesCluster) GetKeepEndedPods() uint32 {
 		return *x.KeepEndedPods
 	}
 	return 0
+}
+
+func (x *KubernetesCluster) GetStartGrace() *durationpb.Duration {
+	if x != nil {
+		return x.StartGrace
+	}
+	return nil
+}
+
+func (x *KubernetesCluster) GetUnreachableGrace() *durationpb.Duration {
+	if x != nil {
+		return x.UnreachableGrace
+	}
+	return nil
 }
 
 // Cluster is a cluster and how it fares.
@@ -1360,7 +1378,7 @@ const file_paceline_v1_cluster_service_proto_rawDesc = "" +
 	"\aca_file\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x06caFile\x12U\n" +
 	"\x10failover_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\xce\xda\x032\x00R\x0ffailoverTimeout\x12\x1c\n" +
 	"\x04user\x18\b \x01(\tB\b\xbaH\x05r\x03\x18\xfd\x01R\x04user\x12/\n" +
-	"\x0eframework_name\x18\t \x01(\tB\b\xbaH\x05r\x03\x18\xfd\x01R\rframeworkName\"\x83\x06\n" +
+	"\x0eframework_name\x18\t \x01(\tB\b\xbaH\x05r\x03\x18\xfd\x01R\rframeworkName\"\xa7\a\n" +
 	"\x11KubernetesCluster\x12(\n" +
 	"\n" +
 	"kubeconfig\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\n" +
@@ -1384,7 +1402,10 @@ const file_paceline_v1_cluster_service_proto_rawDesc = "" +
 	"\x11create_namespaces\x18\x0e \x01(\bR\x10createNamespaces\x12H\n" +
 	"\n" +
 	"keep_ended\x18\x0f \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xf5$2\x00R\tkeepEnded\x125\n" +
-	"\x0fkeep_ended_pods\x18\x10 \x01(\rB\b\xbaH\x05*\x03\x18\x90NH\x00R\rkeepEndedPods\x88\x01\x01B\x12\n" +
+	"\x0fkeep_ended_pods\x18\x10 \x01(\rB\b\xbaH\x05*\x03\x18\x90NH\x00R\rkeepEndedPods\x88\x01\x01\x12J\n" +
+	"\vstart_grace\x18\x11 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x052\x00R\n" +
+	"startGrace\x12V\n" +
+	"\x11unreachable_grace\x18\x12 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x052\x00R\x10unreachableGraceB\x12\n" +
 	"\x10_keep_ended_pods\"\xff\a\n" +
 	"\aCluster\x12,\n" +
 	"\x04spec\x18\x01 \x01(\v2\x18.paceline.v1.ClusterSpecR\x04spec\x12\x12\n" +
@@ -1513,39 +1534,41 @@ var file_paceline_v1_cluster_service_proto_depIdxs = []int32{
 	3,  // 2: paceline.v1.ClusterSpec.kubernetes:type_name -> paceline.v1.KubernetesCluster
 	19, // 3: paceline.v1.MesosCluster.failover_timeout:type_name -> google.protobuf.Duration
 	19, // 4: paceline.v1.KubernetesCluster.keep_ended:type_name -> google.protobuf.Duration
-	1,  // 5: paceline.v1.Cluster.spec:type_name -> paceline.v1.ClusterSpec
-	0,  // 6: paceline.v1.Cluster.state:type_name -> paceline.v1.ClusterState
-	20, // 7: paceline.v1.Cluster.state_time:type_name -> google.protobuf.Timestamp
-	20, // 8: paceline.v1.Cluster.next_attempt_time:type_name -> google.protobuf.Timestamp
-	20, // 9: paceline.v1.Cluster.last_error_time:type_name -> google.protobuf.Timestamp
-	21, // 10: paceline.v1.Cluster.capacity:type_name -> paceline.v1.Quantities
-	21, // 11: paceline.v1.Cluster.used:type_name -> paceline.v1.Quantities
-	5,  // 12: paceline.v1.Cluster.shards:type_name -> paceline.v1.ClusterShard
-	17, // 13: paceline.v1.Cluster.details:type_name -> paceline.v1.Cluster.DetailsEntry
-	20, // 14: paceline.v1.Cluster.create_time:type_name -> google.protobuf.Timestamp
-	20, // 15: paceline.v1.Cluster.update_time:type_name -> google.protobuf.Timestamp
-	1,  // 16: paceline.v1.AddClusterRequest.spec:type_name -> paceline.v1.ClusterSpec
-	4,  // 17: paceline.v1.AddClusterResponse.cluster:type_name -> paceline.v1.Cluster
-	1,  // 18: paceline.v1.UpdateClusterRequest.spec:type_name -> paceline.v1.ClusterSpec
-	4,  // 19: paceline.v1.UpdateClusterResponse.cluster:type_name -> paceline.v1.Cluster
-	18, // 20: paceline.v1.ListClustersRequest.labels:type_name -> paceline.v1.ListClustersRequest.LabelsEntry
-	4,  // 21: paceline.v1.ListClustersResponse.clusters:type_name -> paceline.v1.Cluster
-	4,  // 22: paceline.v1.GetClusterResponse.cluster:type_name -> paceline.v1.Cluster
-	6,  // 23: paceline.v1.ClusterService.AddCluster:input_type -> paceline.v1.AddClusterRequest
-	8,  // 24: paceline.v1.ClusterService.UpdateCluster:input_type -> paceline.v1.UpdateClusterRequest
-	10, // 25: paceline.v1.ClusterService.ListClusters:input_type -> paceline.v1.ListClustersRequest
-	12, // 26: paceline.v1.ClusterService.GetCluster:input_type -> paceline.v1.GetClusterRequest
-	14, // 27: paceline.v1.ClusterService.RemoveCluster:input_type -> paceline.v1.RemoveClusterRequest
-	7,  // 28: paceline.v1.ClusterService.AddCluster:output_type -> paceline.v1.AddClusterResponse
-	9,  // 29: paceline.v1.ClusterService.UpdateCluster:output_type -> paceline.v1.UpdateClusterResponse
-	11, // 30: paceline.v1.ClusterService.ListClusters:output_type -> paceline.v1.ListClustersResponse
-	13, // 31: paceline.v1.ClusterService.GetCluster:output_type -> paceline.v1.GetClusterResponse
-	15, // 32: paceline.v1.ClusterService.RemoveCluster:output_type -> paceline.v1.RemoveClusterResponse
-	28, // [28:33] is the sub-list for method output_type
-	23, // [23:28] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	19, // 5: paceline.v1.KubernetesCluster.start_grace:type_name -> google.protobuf.Duration
+	19, // 6: paceline.v1.KubernetesCluster.unreachable_grace:type_name -> google.protobuf.Duration
+	1,  // 7: paceline.v1.Cluster.spec:type_name -> paceline.v1.ClusterSpec
+	0,  // 8: paceline.v1.Cluster.state:type_name -> paceline.v1.ClusterState
+	20, // 9: paceline.v1.Cluster.state_time:type_name -> google.protobuf.Timestamp
+	20, // 10: paceline.v1.Cluster.next_attempt_time:type_name -> google.protobuf.Timestamp
+	20, // 11: paceline.v1.Cluster.last_error_time:type_name -> google.protobuf.Timestamp
+	21, // 12: paceline.v1.Cluster.capacity:type_name -> paceline.v1.Quantities
+	21, // 13: paceline.v1.Cluster.used:type_name -> paceline.v1.Quantities
+	5,  // 14: paceline.v1.Cluster.shards:type_name -> paceline.v1.ClusterShard
+	17, // 15: paceline.v1.Cluster.details:type_name -> paceline.v1.Cluster.DetailsEntry
+	20, // 16: paceline.v1.Cluster.create_time:type_name -> google.protobuf.Timestamp
+	20, // 17: paceline.v1.Cluster.update_time:type_name -> google.protobuf.Timestamp
+	1,  // 18: paceline.v1.AddClusterRequest.spec:type_name -> paceline.v1.ClusterSpec
+	4,  // 19: paceline.v1.AddClusterResponse.cluster:type_name -> paceline.v1.Cluster
+	1,  // 20: paceline.v1.UpdateClusterRequest.spec:type_name -> paceline.v1.ClusterSpec
+	4,  // 21: paceline.v1.UpdateClusterResponse.cluster:type_name -> paceline.v1.Cluster
+	18, // 22: paceline.v1.ListClustersRequest.labels:type_name -> paceline.v1.ListClustersRequest.LabelsEntry
+	4,  // 23: paceline.v1.ListClustersResponse.clusters:type_name -> paceline.v1.Cluster
+	4,  // 24: paceline.v1.GetClusterResponse.cluster:type_name -> paceline.v1.Cluster
+	6,  // 25: paceline.v1.ClusterService.AddCluster:input_type -> paceline.v1.AddClusterRequest
+	8,  // 26: paceline.v1.ClusterService.UpdateCluster:input_type -> paceline.v1.UpdateClusterRequest
+	10, // 27: paceline.v1.ClusterService.ListClusters:input_type -> paceline.v1.ListClustersRequest
+	12, // 28: paceline.v1.ClusterService.GetCluster:input_type -> paceline.v1.GetClusterRequest
+	14, // 29: paceline.v1.ClusterService.RemoveCluster:input_type -> paceline.v1.RemoveClusterRequest
+	7,  // 30: paceline.v1.ClusterService.AddCluster:output_type -> paceline.v1.AddClusterResponse
+	9,  // 31: paceline.v1.ClusterService.UpdateCluster:output_type -> paceline.v1.UpdateClusterResponse
+	11, // 32: paceline.v1.ClusterService.ListClusters:output_type -> paceline.v1.ListClustersResponse
+	13, // 33: paceline.v1.ClusterService.GetCluster:output_type -> paceline.v1.GetClusterResponse
+	15, // 34: paceline.v1.ClusterService.RemoveCluster:output_type -> paceline.v1.RemoveClusterResponse
+	30, // [30:35] is the sub-list for method output_type
+	25, // [25:30] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_paceline_v1_cluster_service_proto_init() }
