@@ -156,6 +156,10 @@ smoke-kubernetes: ## the heart of conformance-kubernetes: the API that is record
 conformance-deploy: ## the image's program, built as deploy/Containerfile says, in a read-only root as another user; systemd's word on the unit; wants root
 	@PACELINE_DEPLOY=1 go test -count=1 -v -timeout 30m -run '^Test(Image|Unit)' ./conformance/deploy
 
+.PHONY: conformance-containerfile
+conformance-containerfile: ## build deploy/Containerfile with buildah, asking no registry, and look at the image; wants root, and skips by name without buildah
+	@PACELINE_CONTAINERFILE=1 go test -count=1 -v -timeout 30m -run '^TestContainerfile' ./conformance/deploy
+
 CONTAINER ?= podman
 .PHONY: image
 image: ## build the container image paceline:VERSION (CONTAINER=docker for another builder)

@@ -203,7 +203,7 @@ func (a *app) awaitCluster(ctx context.Context, p *output.Printer, c *client.Cli
 		}
 		return err
 	}
-	a.say("cluster %s is connected: %d hosts", name, last.GetHosts())
+	a.say("cluster %s is connected: %s", name, output.Plural(last.GetHosts(), "host"))
 	return a.tellCluster(p, last)
 }
 
