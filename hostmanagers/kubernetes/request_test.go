@@ -185,7 +185,7 @@ func TestARefusalBecauseOfTheFirstAttempt(t *testing.T) {
 			return lose(r, next)
 		case r.Method == http.MethodGet && !strings.HasSuffix(r.URL.Path, "s"): // one pod
 			resolved = true
-		case r.URL.Query().Get("watch") != "" && attempts > 0 && !resolved:
+		case r.Method == http.MethodGet && attempts > 0 && !resolved: // nor a list
 			return nil, errCut
 		case r.URL.Query().Get("watch") != "":
 			response, err := next.RoundTrip(r)
