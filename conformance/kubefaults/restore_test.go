@@ -93,7 +93,9 @@ func TestRestoredEtcd(t *testing.T) { //nolint:paralleltest // see below
 	for i := range 3 {
 		r.create(fmt.Sprint("after-", i))
 	}
+	r.await(d, 7)
 	r.ask(http.MethodDelete, "/api/v1/namespaces/default/pods/before-0", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, nil)
+	r.await(d, 6)
 	r.create("last")
 	r.await(d, 7)
 	was := r.version()

@@ -317,7 +317,7 @@ func (w *witness) judgeDoubles(t *testing.T) (again int) {
 }
 
 // givenUp says whether a run was rightly lost with its node while its pod was being created, which then came although the node was back: the node was not there, or was out of
-// contact, and that for the cell's grace before it gave up, as the reason says, while the cell had the run. The cell may hear of the return late, so when that was says nothing.
+// contact, as the reason says, while the cell had the run. The cell may hear of all that late, so how long it was says little: the driver's own tests hold it to its grace.
 func (w *witness) givenUp(r *ending, node string) bool {
 	return slices.ContainsFunc(w.nodes[node], func(s span) bool {
 		if s.began.After(r.Ended.Add(lag)) || s.to > 0 && s.ended.Before(r.Placed.Add(-lag)) {

@@ -331,11 +331,12 @@ func (s *stage) end(run workload.RunID) driver.Status {
 func (s *stage) healthy(run workload.RunID) {
 	s.Helper()
 	s.await(run.String()+" healthy", func() bool {
-		if slices.ContainsFunc(s.sink.history(run), func(told driver.Status) bool { return told.Healthy }) {
+		told := s.sink.history(run)
+		if slices.ContainsFunc(told, func(one driver.Status) bool { return one.Healthy }) {
 			return s.seen.begun(run.String())
 		}
-		if last := s.sink.last(run); last.State.Traits().Terminal {
-			s.Fatalf("it has ended: %+v", last)
+		if n := len(told); n > 0 && told[n-1].State.Traits().Terminal {
+			s.Fatalf("it has ended: %+v", told[n-1])
 		}
 		return false
 	})

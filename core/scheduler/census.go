@@ -162,10 +162,7 @@ func (s *State) countJob(j *job) {
 	if s.jobs[j.ID] == j && j.runnable() {
 		s.countClasses(j)
 	}
-	since := j.waiting
-	if since == 0 {
-		since = j.Created
-	}
+	since := j.waitingSince()
 	kept := j.waits[:0]
 	for _, m := range j.waits {
 		if m.tasks == [numWaitStates]uint32{} {

@@ -284,11 +284,18 @@ func (m *waitMember) before(since int64, order uint64) bool {
 	return cmp.Or(cmp.Compare(m.since, since), cmp.Compare(m.class.job.Order, order)) < 0
 }
 
+// waitingSince is since when a job waits. A daemon without a host has waited since it lost its last one, if it ever had one.
 func (j *job) waitingSince() int64 {
-	if j.waiting == 0 {
-		return j.Created
+	since := j.waiting
+	if since == 0 {
+		since = j.Created
+		if j.homeless() {
+			for i := range j.tasks {
+				since = max(since, j.tasks[i].since)
+			}
+		}
 	}
-	return j.waiting
+	return since
 }
 
 // class is what a group's tasks ask for.

@@ -228,7 +228,7 @@ const (
 	ChangeJobDeleted
 	ChangeCluster // added, updated, or a shard of it came into contact or lost it
 	ChangeClusterDeleted
-	ChangeHostForgotten // it left long ago, and is known no more
+	ChangeHostForgotten // it left a while ago, or with its cluster, and is known no more
 )
 
 // Change is one entry of the event log: what a watcher sees.

@@ -22,7 +22,7 @@ const maxRefusers = 3
 type refuser struct {
 	what    string           // as a Remedy names it
 	reason  placement.Reason // what a host is counted under that this is the first to refuse
-	feature bool             // it is what hosts cannot do, which whyUnable tells
+	verb    string           // what hosts cannot do that it refuses; "": it is no feature
 	refuses func(*host.Host) bool
 	refused int // hosts
 	alone   int // of these, hosts that nothing else refuses
@@ -42,10 +42,20 @@ func (s *State) noMatchingHost(j *job) PendingReason {
 		return r
 	}
 	if n := hosts.Counts[placement.ReasonNotReady]; n > 0 {
-		r.Message = fmt.Sprintf("of %s that match its constraints none can be used yet: their shards have not answered, or know no capacity of them", plural(n, "host"))
+		why := "their shards have not answered, or know no capacity of them"
+		if s.instances >= MaxInstancesInCell {
+			why = fmt.Sprintf("the cell holds as many instances as it may, %d", MaxInstancesInCell)
+		}
+		r.Message = fmt.Sprintf("of %s that match its constraints none can be used yet: %s", plural(n, "host"), why)
 		return r
 	}
-	list = slices.DeleteFunc(list, func(f refuser) bool { return f.refused == 0 || f.feature })
+	unable := ""
+	for _, f := range list {
+		if f.verb != "" && f.refused > 0 {
+			unable += fmt.Sprintf("; %s cannot %s", plural(f.refused, "host"), f.verb)
+		}
+	}
+	list = slices.DeleteFunc(list, func(f refuser) bool { return f.refused == 0 || f.verb != "" })
 	slices.SortStableFunc(list, func(a, b refuser) int { return b.refused - a.refused })
 	for n, f := range list[:min(len(list), maxRefusers)] {
 		lead := ","
@@ -57,7 +67,7 @@ func (s *State) noMatchingHost(j *job) PendingReason {
 	if more := len(list) - maxRefusers; more > 0 {
 		r.Message += fmt.Sprintf(", and %d more refuse some", more)
 	}
-	r.Message += s.whyUnable(j.spec.Template.Execution)
+	r.Message += unable
 	return r
 }
 
@@ -120,12 +130,12 @@ func restrictionsOf(spec *workload.JobSpec) (list []refuser) {
 	asked := spec.Template.Execution.Asks()
 	for _, f := range asked {
 		list = append(list, refuser{
-			what: f.Noun(), reason: placement.ReasonConstraint, feature: true, refuses: func(h *host.Host) bool { return h.Attributes[string(f)] != execution.FeatureYes },
+			what: f.Noun(), verb: f.Verb(), reason: placement.ReasonConstraint, refuses: func(h *host.Host) bool { return h.Attributes[string(f)] != execution.FeatureYes },
 		})
 	}
 	if len(asked) == 0 {
 		list = append(list, refuser{
-			what: execution.FeatureCommand.Noun(), reason: placement.ReasonConstraint, feature: true,
+			what: execution.FeatureCommand.Noun(), verb: execution.FeatureCommand.Verb(), reason: placement.ReasonConstraint,
 			refuses: func(h *host.Host) bool { return h.Attributes[string(execution.FeatureCommand)] == execution.FeatureNo },
 		})
 	}

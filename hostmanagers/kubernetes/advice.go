@@ -53,7 +53,7 @@ func endedCertificate(c *rest.Config, now time.Time) string {
 		return ""
 	}
 	how := "update the cluster with a kubeconfig that has a new one"
-	if c.CertFile != "" {
+	if c.CertFile != "" && c.KeyFile != "" {
 		how = "write a new one, and its key, into " + c.CertFile + " and " + c.KeyFile + ": they are read again every five minutes"
 	}
 	return "the kubeconfig's client certificate ended at " + pair.Leaf.NotAfter.UTC().Format(time.RFC3339) + ": " + how

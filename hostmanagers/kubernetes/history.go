@@ -88,8 +88,8 @@ func (d *Driver) looker(resource string, newList func() runtime.Object) func(con
 // continues reports whether what is known at a point is a part of the server's own history, so that a watch from there on leaves nothing out. If not, what it keeps
 // was restored from a backup, another server stands in its place, or it does not remember; then everything is to be listed anew.
 //
-// Asking whether it has come as far is not enough: by the time that somebody asks, a server with another history may have come further. But in no other one
-// has the same object got the same version; and what was deleted since is looked for, as it is there again if the backup is of before.
+// Asking whether it has come as far is not enough: by the time that somebody asks, a server with another history may have come further. But in hardly any
+// other one has the same object got the same version; and what was deleted since is looked for, as it is there again if the backup is of before.
 func continues(ctx context.Context, v *view, p point) (bool, error) {
 	if p.last == (object{}) {
 		return false, nil

@@ -330,8 +330,8 @@ func (d *Driver) watch(ctx context.Context, v *view, at point, pause *backoff) (
 		}
 		if e.Type != watch.Bookmark {
 			v.event(e)
+			heard = true
 		}
-		heard = true
 		pause.reset()
 		at.heard(e)
 	}

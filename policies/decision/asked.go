@@ -84,9 +84,10 @@ func (a *Asked) Close() {
 func (a *Asked) Record(q *Question) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	maps.DeleteFunc(a.last, func(_ asker, at int64) bool { return at > q.At || q.At-at >= int64(AskedEvery) })
+	// A slow question is recorded after a quick one that came later, and a clock may be set back.
+	maps.DeleteFunc(a.last, func(_ asker, at int64) bool { return q.At-at >= int64(AskedEvery) || at-q.At >= int64(AskedEvery) })
 	who := asker{q.By, q.Snapshot != nil}
-	if _, soon := a.last[who]; soon {
+	if last, known := a.last[who]; known && last <= q.At {
 		return
 	}
 	a.last[who] = q.At

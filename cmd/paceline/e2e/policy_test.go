@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -90,8 +91,9 @@ func TestPolicies(t *testing.T) {
 		return nil
 	})
 	says(as("ops", "policy", "get", "tight"), 0, "a gate")
-	says(as("ann", "policy", "list"), 0, "was rolled back by a gate: ")
-	says(as("ann", "policy", "list"), 0, " faults within 10m0s") // three, or more that came before the gate was looked at
+	if r := as("ann", "policy", "list"); !regexp.MustCompile("was rolled back by a gate: ([3-9]|[1-9][0-9]+) faults within 10m0s").MatchString(r.stderr) {
+		t.Errorf("%s\nwant three faults, or more that came before the gate was looked at", r)
+	}
 	crash()
 	says(as("ann", "policy", "list"), 0, "was rolled back by a gate")
 	run(chosen)

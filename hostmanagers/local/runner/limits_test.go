@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/paceline-sched/paceline/hostmanagers/local/runner/shim"
 )
 
 // tree writes files under a directory. What stands in for a cgroup directory takes every write, as the kernel's would.
@@ -74,5 +76,48 @@ func TestLimitsAreWritten(t *testing.T) {
 	}
 	if got := l.path("a", Limits{}); got != "" {
 		t.Errorf("a run without limits has the cgroup %q", got)
+	}
+}
+
+// A run that a process accepted, and did not come to start, is started by the next one with its limits.
+func TestAnAcceptedRunKeepsItsLimits(t *testing.T) {
+	groups := tree(t, map[string]string{"a/memory.max": "", "a/memory.swap.max": ""})
+	boot, err := shim.BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	cfg := Config{Root: t.TempDir(), Observe: func(run Run) {
+		if run.Phase == Ended {
+			close(ended)
+		}
+	}}
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{runsDir, newDir} {
+		if err := os.Mkdir(filepath.Join(cfg.Root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	killed := &Runner{
+		cfg: cfg, boot: boot, limits: limits{parent: groups}, runs: map[string]*run{},
+		toStart: make(signal, 1), toTell: make(signal, 1), toKeep: make(signal, 1),
+	}
+	if _, err := killed.Launch(t.Context(), []Spec{{ID: "a", Command: []string{"/bin/true"}, Limits: Limits{MemoryBytes: 64 << 20}}}); err != nil {
+		t.Fatal(err)
+	}
+	next, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := next.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	<-ended // what stands in for a cgroup takes no process
+	if raw, err := os.ReadFile(filepath.Join(groups, "a", "memory.max")); err != nil || string(raw) != "67108864" {
+		t.Errorf("memory.max is %q (%v)", raw, err)
 	}
 }

@@ -41,8 +41,8 @@ func (f *kubernetesFlags) set() *pflag.FlagSet {
 	flags.StringVar(&f.ports, "host-ports", "", "hosts' ports that tasks are given, as `first-last` (default 20000-29999)")
 	flags.DurationVar(&f.keepEnded, "keep-ended", 0, "how long pods stay after their run's end, so that its output can be read; 0: they go at once (default 10m)")
 	flags.Uint32Var(&f.keepEndedPods, "keep-ended-pods", 0, "how many such pods stay, those that ended last; 0: none (default 1000)")
-	flags.DurationVar(&f.startGrace, "start-grace", 0, "how long what keeps a container from starting may mend itself, such as an image that cannot be pulled (default 2m)")
-	flags.DurationVar(&f.unreachableGrace, "unreachable-grace", 0, "how long runs on a node that is out of contact are waited for, before they are lost (default 1m)")
+	flags.DurationVar(&f.startGrace, "start-grace", 0, "how long what keeps a container from starting may mend itself, such as an image that cannot be pulled: 1s to 24h, 0: the default (default 2m)")
+	flags.DurationVar(&f.unreachableGrace, "unreachable-grace", 0, "how long runs on a node that is out of contact are waited for, before they are lost: 1s to 24h, 0: the default (default 1m)")
 	return flags
 }
 

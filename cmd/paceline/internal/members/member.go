@@ -154,7 +154,21 @@ func (c *connection) once(ctx context.Context) error {
 		})
 	}
 	group.Wait()
+	c.mu.Lock()
+	c.noteCapabilities()
+	c.mu.Unlock()
 	return errors.Join(errs...)
+}
+
+// noteCapabilities keeps what the driver can do, for when there is none. It knows all of that once it has started. mu is held.
+func (c *connection) noteCapabilities() {
+	if c.driver == nil {
+		return
+	}
+	c.can = &driver.Capabilities{}
+	if capable, ok := c.driver.(driver.Capable); ok {
+		*c.can = capable.Capabilities()
+	}
 }
 
 // end stops the connection and waits for that. Runs go on.
@@ -182,12 +196,7 @@ func (c *connection) leave(ctx context.Context) (keepsPlace bool, err error) {
 func (c *connection) tell() api.Connection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.driver != nil {
-		c.can = &driver.Capabilities{}
-		if capable, ok := c.driver.(driver.Capable); ok {
-			*c.can = capable.Capabilities() // a driver knows all of them once it has started
-		}
-	}
+	c.noteCapabilities()
 	out := api.Connection{Kind: c.member.Kind, ByFlags: c.byFlags, Attempts: c.attempts, Next: c.next, ErrorAt: c.errAt, Capabilities: c.can}
 	if c.err != nil {
 		out.Error = c.err.Error()

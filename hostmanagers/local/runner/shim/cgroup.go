@@ -86,6 +86,7 @@ func forkEntering(group, program string, command []string, attributes *syscall.P
 	defer closeQuietly(r)
 	with := *attributes
 	with.Files = append(slices.Clone(attributes.Files), w.Fd()) // it is failedFD: a task has the three usual ones
+	with.Env = veiled(attributes.Env)
 	pid, err := syscall.ForkExec("/proc/self/exe", append([]string{enterName, group, program}, command...), &with)
 	closeQuietly(w)
 	if err != nil {
@@ -103,6 +104,32 @@ func forkEntering(group, program string, command []string, attributes *syscall.P
 	return 0, errors.Join(err, waited)
 }
 
+// goVariables begin like this. The Go runtime of the process that enters the cgroup would obey the task's own: one that it does not understand ends it.
+const goVariables = "GO"
+
+func forGo(entry string) bool { return strings.HasPrefix(strings.TrimLeft(entry, "_"), goVariables) }
+
+// veiled returns an environment in which Go's runtime finds no variable of its own.
+func veiled(environment []string) []string {
+	list := slices.Clone(environment)
+	for i, entry := range list {
+		if forGo(entry) {
+			list[i] = "_" + entry
+		}
+	}
+	return list
+}
+
+// unveiled undoes veiled.
+func unveiled(environment []string) []string {
+	for i, entry := range environment {
+		if forGo(entry) {
+			environment[i] = strings.TrimPrefix(entry, "_")
+		}
+	}
+	return environment
+}
+
 // enter is the whole life of the process that forkEntering starts, or never returns: it becomes the task.
 func enter(args []string) {
 	syscall.CloseOnExec(failedFD)
@@ -112,7 +139,7 @@ func enter(args []string) {
 		if err = os.WriteFile(filepath.Join(group, membersFile), []byte("0"), 0); err != nil {
 			err = fmt.Errorf("enter the run's cgroup: %w", err)
 		} else {
-			err = syscall.Exec(program, command, os.Environ())
+			err = syscall.Exec(program, command, unveiled(os.Environ()))
 		}
 	}
 	_, _ = syscall.Write(failedFD, []byte(err.Error())) // there is nobody else to tell

@@ -46,12 +46,13 @@ func TestForkIn(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	environment := []string{"GOMEMLIMIT=no limit that Go knows", "GODEBUG=inittrace=1", "_GO=1", "__GOAL=", "A=GO", "GO=", "_="}
 	for name, fork := range map[string]func(string, string, []string, *syscall.ProcAttr) (int, error){"clone3": forkIn, "entering": forkEntering} {
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		pid, err := fork(group, "/bin/cat", []string{"cat", CgroupFile}, &syscall.ProcAttr{Files: []uintptr{0, w.Fd(), 2}, Sys: &syscall.SysProcAttr{}})
+		pid, err := fork(group, "/bin/cat", []string{"cat", CgroupFile, "/proc/self/environ"}, &syscall.ProcAttr{Env: environment, Files: []uintptr{0, w.Fd(), 2}, Sys: &syscall.SysProcAttr{}})
 		_ = w.Close() // the task has its own
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -63,6 +64,9 @@ func TestForkIn(t *testing.T) {
 		_ = r.Close() // it was only read
 		if _, err := syscall.Wait4(pid, nil, 0, nil); err != nil {
 			t.Fatal(err)
+		}
+		if !strings.Contains(string(said), strings.Join(environment, "\x00")) {
+			t.Errorf("%s: the task has not got its environment:\n%q", name, said)
 		}
 		if !strings.Contains(string(said), "/"+filepath.Base(group)+"\n") {
 			t.Errorf("%s: the task is in\n%s, want %s", name, said, group)

@@ -352,9 +352,9 @@ type KubernetesCluster struct {
 	KeepEnded *durationpb.Duration `protobuf:"bytes,15,opt,name=keep_ended,json=keepEnded,proto3" json:"keep_ended,omitempty"`
 	// How many such pods stay, those that ended last. 0: none. Default: 1,000.
 	KeepEndedPods *uint32 `protobuf:"varint,16,opt,name=keep_ended_pods,json=keepEndedPods,proto3,oneof" json:"keep_ended_pods,omitempty"`
-	// How long what keeps a container from starting may mend itself, such as an image that cannot be pulled; then its run has failed. From 1 s to 24 h. Default: 2 min.
+	// How long what keeps a container from starting may mend itself, such as an image that cannot be pulled; then its run has failed. From 1 s to 24 h; 0: the default, 2 min.
 	StartGrace *durationpb.Duration `protobuf:"bytes,17,opt,name=start_grace,json=startGrace,proto3" json:"start_grace,omitempty"`
-	// How long runs on a node that is out of contact are waited for, while the API server is in contact; then they are lost. From 1 s to 24 h. Default: 1 min.
+	// How long runs on a node that is out of contact are waited for, while the API server is in contact; then they are lost. From 1 s to 24 h; 0: the default, 1 min.
 	UnreachableGrace *durationpb.Duration `protobuf:"bytes,18,opt,name=unreachable_grace,json=unreachableGrace,proto3" json:"unreachable_grace,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache

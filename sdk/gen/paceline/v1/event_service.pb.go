@@ -755,7 +755,7 @@ type HostChange struct {
 	HostId string `protobuf:"bytes,1,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
 	// Its name.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// It left its cluster a while ago, and is known no more.
+	// It left its cluster a while ago, or with its cluster, and is known no more.
 	Forgotten     bool `protobuf:"varint,3,opt,name=forgotten,proto3" json:"forgotten,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
