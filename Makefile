@@ -213,7 +213,7 @@ bench-mesos: ## 100,000 tasks on 10,000 agents of an emulated Mesos cluster that
 	go test -run '^$$' -bench . -benchmem ./hostmanagers/mesos/framework
 
 .PHONY: bench-kubernetes
-bench-kubernetes: build ## 10,000 pods on 1,000 and 5,000 nodes of a real API server, beside kube-scheduler and beside no scheduler; three rounds, medians; wants an idle machine for 35 minutes (BENCH_ROUNDS=1; ONLY=regexp of runs, such as paceline/1000$$)
+bench-kubernetes: build ## 10,000 pods on 1,000 and 5,000 nodes of a real API server, beside kube-scheduler and beside no scheduler; three rounds, medians; wants an idle machine for 40 minutes (BENCH_ROUNDS=1; ONLY=regexp of runs, such as paceline/1000$$)
 	@mkdir -p $(OUT)/bench
 	go run ./conformance/controlplane/run -build etcd,kube-apiserver,kwok,kube-scheduler
 	go run ./conformance/bench/kubernetes -paceline bin/paceline -rounds $(BENCH_ROUNDS) -only '$(ONLY)' | tee $(OUT)/bench/kubernetes.md
