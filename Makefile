@@ -177,6 +177,12 @@ conformance-kubelet: $(call stamp,helm) ## real pods on real kubelets, and the c
 	go test -count=1 ./conformance/controlplane/isolate
 	cd conformance/kubelet
 	$(abspath $(OUT))/kubelet/run -isolated -- $(abspath $(OUT))/kubelet/kubelet.test -test.run Real -test.parallel 12 -test.timeout 30m $(if $(UPDATE),-update)
+	if [ -x /bin/busybox ]; then
+	  $(abspath $(OUT))/kubelet/run -kubelets 2 -scheduler -controllers -- env -u PACELINE_CONTROLPLANE PACELINE_IMAGE=paceline.test/shell:1 \
+	    $(abspath $(OUT))/kubelet/kubelet.test -test.run Live -test.parallel 12 -test.timeout 30m
+	else
+	  echo "what is run on live clusters is not tried: it wants busybox-static"
+	fi
 	cd ../deploy
 	$(abspath $(OUT))/kubelet/run -isolated -- $(abspath $(OUT))/kubelet/deploy.test -test.v -test.run Release -test.timeout 30m
 

@@ -28,12 +28,15 @@ const (
 	TaskImage = "paceline.test/task:1"
 	// UserImage is the same, for user 1234.
 	UserImage = "paceline.test/user:1"
-	// Task is where the program stands in both.
+	// ShellImage is a shell and no more, where the machine has Debian's busybox-static; else there is none.
+	ShellImage = "paceline.test/shell:1"
+	// Task is where the program stands in the first two.
 	Task = "/usr/local/bin/task"
 
 	pauseImage = "paceline.test/pause:1"
 	taskSource = "./conformance/controlplane/task"
 	imageUser  = "1234"
+	busybox    = "/bin/busybox"
 )
 
 // What all kubelets listen on, each at its node's own address.
@@ -181,11 +184,14 @@ func (p *Plane) makeImages(ctx context.Context) (archives []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the program of images: %w", err)
 	}
-	for name, i := range map[string]image.Image{
-		"task.tar": {Name: TaskImage, Entrypoint: []string{Task}}, "user.tar": {Name: UserImage, Entrypoint: []string{Task}, User: imageUser},
-		"pause.tar": {Name: pauseImage, Entrypoint: []string{Task, "pause"}},
-	} {
-		i.Program, i.Path = raw, Task
+	images := map[string]image.Image{
+		"task.tar": {Name: TaskImage, Program: raw, Path: Task, Entrypoint: []string{Task}}, "user.tar": {Name: UserImage, Program: raw, Path: Task, Entrypoint: []string{Task}, User: imageUser},
+		"pause.tar": {Name: pauseImage, Program: raw, Path: Task, Entrypoint: []string{Task, "pause"}},
+	}
+	if shell, err := os.ReadFile(busybox); err == nil { // it is installed
+		images["shell.tar"] = image.Image{Name: ShellImage, Program: shell, Path: "/bin/sh", Entrypoint: []string{"/bin/sh"}}
+	}
+	for name, i := range images {
 		var archive bytes.Buffer
 		if err := i.Write(&archive); err != nil {
 			return nil, err

@@ -24,6 +24,7 @@ func kit(t testing.TB, w *world, space string) drivertest.Cluster {
 		t.Fatal(err)
 	}
 	n := &drivertest.Network{}
+	t.Cleanup(n.Cut) // also what was being dialled when the last driver ended
 	cfg := (&stage{world: w, space: space}).config()
 	cfg.API = rest.CopyConfig(cfg.API)
 	cfg.API.Dial = n.Dial

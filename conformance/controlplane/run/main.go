@@ -44,6 +44,7 @@ func run(ctx context.Context, args []string) error {
 	cfg := controlplane.Config{Log: os.Stderr}
 	flags.BoolVar(&cfg.Kwok, "kwok", false, "play the kubelets of nodes annotated kwok.x-k8s.io/node=fake")
 	flags.BoolVar(&cfg.Scheduler, "scheduler", false, "run kube-scheduler")
+	flags.BoolVar(&cfg.Controllers, "controllers", false, "run kube-controller-manager")
 	flags.StringVar(&cfg.Dir, "dir", "", "keep certificates, data and logs in this empty directory")
 	flags.IntVar(&cfg.Kubelets, "kubelets", 0, "run this many real kubelets; takes root")
 	apart := flags.Bool("isolated", false, "run the command in namespaces of its own, without a control plane; takes root")
@@ -59,7 +60,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if flags.NArg() == 0 {
-		return errors.New("say what to run beside the control plane: run [-kwok] [-scheduler] [-kubelets N] -- COMMAND")
+		return errors.New("say what to run beside the control plane: run [-kwok] [-scheduler] [-controllers] [-kubelets N] -- COMMAND")
 	}
 	if *apart || cfg.Kubelets > 0 && !isolate.Inside() {
 		if err := fetch(ctx); err != nil {
