@@ -125,7 +125,10 @@ func written(ts *testscript.TestScript, name string) string {
 
 // eventually runs a command again and again until it succeeds and its standard output matches. It is for what a server learns by itself, in its own time:
 // eventually '^local/local-0$' paceline host list -o name.
-func eventually(ts *testscript.TestScript, _ bool, args []string) {
+func eventually(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: eventually pattern command...")
+	}
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
 	look := time.NewTicker(100 * time.Millisecond)

@@ -28,14 +28,14 @@ const (
 	TaskImage = "paceline.test/task:1"
 	// UserImage is the same, for user 1234.
 	UserImage = "paceline.test/user:1"
-	// ShellImage is a shell and no more, where the machine has Debian's busybox-static; else there is none.
-	ShellImage = "paceline.test/shell:1"
-	// Task is where the program stands in the first two.
+	// Task is where the program stands in both.
 	Task = "/usr/local/bin/task"
 
 	pauseImage = "paceline.test/pause:1"
 	taskSource = "./conformance/controlplane/task"
 	imageUser  = "1234"
+	// shellImage is a shell and no more, where the machine has Debian's busybox-static; else there is none.
+	shellImage = "paceline.test/shell:1"
 	busybox    = "/bin/busybox"
 )
 
@@ -189,7 +189,7 @@ func (p *Plane) makeImages(ctx context.Context) (archives []string, err error) {
 		"pause.tar": {Name: pauseImage, Program: raw, Path: Task, Entrypoint: []string{Task, "pause"}},
 	}
 	if shell, err := os.ReadFile(busybox); err == nil { // it is installed
-		images["shell.tar"] = image.Image{Name: ShellImage, Program: shell, Path: "/bin/sh", Entrypoint: []string{"/bin/sh"}}
+		images["shell.tar"] = image.Image{Name: shellImage, Program: shell, Path: "/bin/sh", Entrypoint: []string{"/bin/sh"}}
 	}
 	for name, i := range images {
 		var archive bytes.Buffer

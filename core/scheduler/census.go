@@ -152,7 +152,7 @@ func (s *State) countWaiting() {
 	s.census.uncounted = s.census.uncounted[:0]
 }
 
-// countJob replaces what the census has of a job. It costs the job's classes, whatever its instances.
+// countJob replaces what the census has of a job. It costs the job's classes, whatever its instances, but for a daemon that has no host: then it costs those that it had.
 func (s *State) countJob(j *job) {
 	before := len(j.waits)
 	for _, m := range j.waits {

@@ -443,14 +443,16 @@ func (d *Driver) Reconcile(_ context.Context, runs []workload.RunID) error {
 	return nil
 }
 
-// Capabilities says what this machine can do. It is complete once Start returned.
+// Capabilities says what this machine can do. It is complete once Start returned, and stays so after the driver's end.
 func (d *Driver) Capabilities() driver.Capabilities {
 	c := driver.Capabilities{HealthChecks: true, Logs: true}
-	if d.working() == nil {
+	select {
+	case <-d.seeded:
 		var why string
 		if c.Isolation, why = d.runner.Limits(); why != "" {
 			c.Notes = append(c.Notes, "limits not enforced: "+why)
 		}
+	default:
 	}
 	return c
 }

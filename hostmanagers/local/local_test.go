@@ -276,6 +276,12 @@ func TestTheInventorySaysWhatIsNotEnforced(t *testing.T) {
 	if c := d.Capabilities(); c.Isolation || len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "limits not enforced: ") {
 		t.Errorf("the capabilities are %+v", c)
 	}
+	defer func() {
+		d.close()
+		if c := d.Capabilities(); len(c.Notes) != 1 {
+			t.Errorf("after the driver's end the capabilities are %+v", c)
+		}
+	}()
 	hosts := d.inventory.Hosts
 	if len(hosts) != 3 {
 		t.Fatalf("there are %d hosts", len(hosts))

@@ -33,7 +33,7 @@ type Asked struct {
 	mu      sync.Mutex
 	pending []*Question
 	dropped uint64
-	last    map[asker]int64 // when a question was taken, of those within AskedEvery of the newest
+	last    map[asker]int64 // when a question was taken, of those within AskedEvery of the last taken
 	wake    chan struct{}
 	stop    chan struct{}
 	done    chan struct{}
@@ -84,10 +84,10 @@ func (a *Asked) Close() {
 func (a *Asked) Record(q *Question) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// A slow question is recorded after a quick one that came later, and a clock may be set back.
+	// A question that took long is recorded after a quick one that was asked later, and a clock may be set back: what counts is the time between them.
 	maps.DeleteFunc(a.last, func(_ asker, at int64) bool { return q.At-at >= int64(AskedEvery) || at-q.At >= int64(AskedEvery) })
 	who := asker{q.By, q.Snapshot != nil}
-	if last, known := a.last[who]; known && last <= q.At {
+	if _, soon := a.last[who]; soon {
 		return
 	}
 	a.last[who] = q.At
